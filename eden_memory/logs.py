@@ -1,13 +1,16 @@
-"""The logger of every module; of errors it logs only what `describe` says of them."""
+"""The logger of every module; of errors it logs only what `describe` says of them. A server that is waited for."""
 
+import asyncio
 import logging
 import sys
-from collections.abc import MutableMapping
+import time
+from collections.abc import AsyncGenerator, MutableMapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
 
-from eden_memory.error_text import describe, describe_with_trace
-from eden_memory.tracing import span_id
+from eden_memory.errors import describe, describe_with_trace
+from eden_memory.names import span_id
 
 LIBRARY = logging.getLogger("eden_memory")
 LIBRARY.addHandler(logging.NullHandler())
@@ -38,6 +41,9 @@ class LibraryLogger:
         return structlog.get_logger(*self._name)
 
 
+log = LibraryLogger()
+
+
 def scope_in_logs(key: str) -> str:
     """Return a scope's kind and the hash of its key, which contains an id of a user, session or group."""
     return f"{key.partition(':')[0]}:{span_id(key)}"
@@ -66,3 +72,46 @@ def describe_errors(_: object, __: str, line: MutableMapping[str, Any]) -> Mutab
         if isinstance(value, BaseException):
             line[name] = describe(value)
     return line
+
+
+SOON_SECONDS = 1.0
+"""Seconds without an answer after which a server is reported for the first time."""
+SAID_SECONDS = 60.0
+"""Seconds between two reports of a refusal or of a server that is waited for, however many steps meet it."""
+
+
+class Awaited:
+    """Says in one sentence that a server does not answer: soon, when the reason changes, and once a minute."""
+
+    def __init__(self, server: str, hint: str) -> None:
+        self._server, self._hint = server, hint
+        self._reason, self._said = "", False
+        self._due = time.monotonic() + SOON_SECONDS
+
+    @asynccontextmanager
+    async def said(self) -> AsyncGenerator[None]:
+        """Say it while the block waits, and when the server answers after all."""
+        teller = asyncio.create_task(self._tell())
+        try:
+            yield
+        finally:
+            teller.cancel()
+        if self._said:
+            log.info(f"{self._server} answers")
+
+    def away(self, reason: str) -> None:
+        """An attempt has failed; the reason is known now."""
+        if reason != self._reason:
+            self._reason = reason
+            self._say()
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(max(0.0, self._due - time.monotonic()))
+            if time.monotonic() >= self._due:
+                self._say()
+
+    def _say(self) -> None:
+        self._said, self._due = True, time.monotonic() + SAID_SECONDS
+        because = f" ({self._reason})" if self._reason else ""
+        log.warning(f"{self._server} does not answer{because}: {self._hint[:1].lower()}{self._hint[1:]}")

@@ -1,10 +1,10 @@
 """Every metric of the program, by its name: nothing is measured that does not stand here."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
-from eden_memory.call_costs import unpriced
 from eden_memory.schemas.events import FactChanged, ModelCalled, ReflectionFormed, ScopeConsolidated
 
 BUILD = Info("eden_build", "Version of the program")
@@ -472,3 +472,22 @@ def count_cached(size: int, scopes: int, evicted: int) -> None:
     SEARCH_KEPT_BYTES.set(size)
     SEARCH_KEPT_SCOPES.set(scopes)
     SEARCH_EVICTED.inc(evicted)
+
+
+CHARGED = frozenset({"answered", "invalid", "truncated"})
+"""The outcomes of calls that a provider charges for."""
+
+
+def unpriced(call: ModelCalled) -> bool:
+    """Whether a call was charged for at a price that is not known; one that brought nothing was not."""
+    used = call.input_tokens or call.output_tokens
+    return call.cost_usd is None and (call.outcome in CHARGED or bool(used))
+
+
+def known_cost(usd: Decimal, calls: int, unpriced_calls: int, tokens: int) -> Decimal | None:
+    """Return a sum's cost in US dollars, or None where the price of nothing in it is known.
+
+    `tokens` without calls are a share of requests that other sums count.
+    """
+    unknown = unpriced_calls > 0 or (calls == 0 and tokens > 0)
+    return None if unknown and not usd else usd

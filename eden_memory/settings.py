@@ -24,12 +24,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from eden_memory.constants import MOST_FOUND
-from eden_memory.limit_settings import LimitsSettings, SettingsGroup
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.limits import MOST_FOUND, FormationLimits, LimitsSettings, SettingsGroup
+from eden_memory.names import Names, Placement
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
-from eden_memory.scope_limits import FormationLimits
 
 TAILER = "tailer/"
 """Begins the name of every source."""

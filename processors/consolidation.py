@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from eden_memory.directory.participants import Streams
-from eden_memory.failures import QuestionSpent
+from eden_memory.errors import QuestionSpent
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import (
@@ -30,6 +30,7 @@ from eden_memory.formation.consolidation_rules import (
 from eden_memory.formation.fact_commands import refused
 from eden_memory.formation.memory_commands import DecidedMemory, carry_out, current_memory, taken_back
 from eden_memory.formation.prompts import Fence
+from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, limits_of, words_of
 from eden_memory.memory.memory_batch import is_forgotten, named_by
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import CONSOLIDATIONS, MEMORY_COMMANDS
@@ -38,9 +39,7 @@ from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import MemoryCommanded, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Gather, Result, Retry
-from eden_memory.word_limits import words_of
 
 STAGE = "consolidation"
 LOOK_AGAIN = 0.2

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.constants import MOST_READY_USERS
 from eden_memory.context.context_xml import context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
     Built,
@@ -26,7 +25,8 @@ from eden_memory.context.ready_contexts import (
     still_holds,
     tags_of_recent,
 )
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
+from eden_memory.limits import MOST_READY_USERS
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_DELAY, CONTEXTS_BUILT, MESSAGE_TO_CONTEXT

@@ -28,6 +28,7 @@ from eden_memory.formation.fact_statements import (
 from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
 from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
+from eden_memory.limits import STANDARD, FormationLimits, limits_of
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.metrics import DEDUP
 from eden_memory.models.question import Asking, Earlier, Embedder, LanguageModel
@@ -35,7 +36,6 @@ from eden_memory.schemas.answers import FactDecisions
 from eden_memory.schemas.events import Event, FactChanged, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 from eden_memory.stages.stage import Decision, Delivery, Emit
 
 STAGE = "fact-dedup"

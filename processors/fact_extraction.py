@@ -23,6 +23,7 @@ from eden_memory.formation.window_question import (
     asking_about,
     shared_call,
 )
+from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
 from eden_memory.schemas.answers import ExtractedFacts
@@ -30,7 +31,6 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_request import Windows
 

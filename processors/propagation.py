@@ -26,6 +26,7 @@ from eden_memory.formation.propagation_rules import (
 )
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.formation.window_question import SharingRules, shared_call
+from eden_memory.limits import STANDARD, FormationLimits, fitted, limits_of
 from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import JudgedReflection, JudgedReflections
@@ -33,9 +34,7 @@ from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 from eden_memory.stages.stage import Decision, Delivery, Result
-from eden_memory.word_limits import fitted
 
 STAGE = "propagation"
 

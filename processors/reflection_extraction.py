@@ -27,6 +27,7 @@ from eden_memory.formation.window_question import (
     asking_about,
     shared_call,
 )
+from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
@@ -35,7 +36,6 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
-from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_request import Windows
 

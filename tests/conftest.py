@@ -22,8 +22,8 @@ from pytest_socket import socket_allow_hosts
 
 from eden_memory.kafka.connection import admin_config
 from eden_memory.mongo.client import connect
-from eden_memory.own_process import claim_process
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
+from eden_memory.tasks import claim_process
 from tests.left_transports import ignored_transports
 from tests.servers import Namespace, TestServers, running_servers, wait_until
 

@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 from eden_memory.directory.own_sessions import given_to_all
+from eden_memory.limits import label_of, sharing_of
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, SharingMode
-from eden_memory.scope_limits import label_of, sharing_of
 
 WIDE = frozenset({"agent", "group", "shard"})
 """Kinds of scope that more than one user may see."""

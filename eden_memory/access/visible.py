@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Audiences
+from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, SharingMode
-from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 
 UNNAMED = ""
 """Among the users of a session: a user who wrote in it and whom nobody names."""

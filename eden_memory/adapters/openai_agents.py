@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from eden_memory.adapters.conversation import SEARCH, ConversationMemory, TurnMessage
-from eden_memory.extras import needs_extra
+from eden_memory.errors import needs_extra
 
 with needs_extra("eden_memory.adapters.openai_agents", "openai-agents"):
     from agents import FunctionTool, TResponseInputItem

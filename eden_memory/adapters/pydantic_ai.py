@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from eden_memory.adapters.conversation import SEARCH, ConversationMemory
-from eden_memory.extras import needs_extra
+from eden_memory.errors import needs_extra
 
 with needs_extra("eden_memory.adapters.pydantic_ai", "pydantic-ai"):
     from pydantic_ai import FunctionToolset, RunContext, Tool

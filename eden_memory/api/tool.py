@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from eden_memory.constants import MOST_QUERIES
 from eden_memory.context.context_xml import one_line
+from eden_memory.limits import MOST_QUERIES
 from eden_memory.operations.operation import description_of
 from eden_memory.operations.table import BY_NAME
 from eden_memory.search.search_requests import (

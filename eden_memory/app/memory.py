@@ -22,12 +22,12 @@ from eden_memory.memory.export_store import Export
 from eden_memory.memory.results import FactOrigin
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.lenient_decoding import PLAIN
+from eden_memory.names import Placement
 from eden_memory.observability.why_store import Explanations
-from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.search.search_requests import FoundFact
 from eden_memory.settings import Settings
-from eden_memory.task_ending import Unawaited
+from eden_memory.tasks import Unawaited
 
 Client = AsyncMongoClient[dict[str, Any]]
 Database = AsyncDatabase[dict[str, Any]]

@@ -15,17 +15,15 @@ from eden_memory.context.cached_contexts import Contexts
 from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.errors import MemoryRestored
 from eden_memory.formation.consolidation_rules import due
+from eden_memory.limits import label_of, words_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
-from eden_memory.names import Names
+from eden_memory.names import Names, Placement
 from eden_memory.observability.why_store import Explanations
-from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.namespace_store import is_restored, placed
 from eden_memory.schemas.documents import Live, Reflection
-from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
-from eden_memory.task_ending import Unawaited, end
-from eden_memory.word_limits import words_of
+from eden_memory.tasks import Unawaited, end
 
 log = LibraryLogger()
 READY_SECONDS = 0.5

@@ -60,7 +60,7 @@ from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
-from eden_memory.task_ending import all_of
+from eden_memory.tasks import all_of
 from eden_memory.usage.totals_store import spent
 from eden_memory.windows.window_text_store import WindowTextRetention
 

@@ -28,13 +28,10 @@ from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
 from eden_memory.memory.version_store import settle_sharing
-from eden_memory.metrics import (
-    DEDUP_INCOMPARABLE,
-    CallMetrics,
-)
+from eden_memory.metrics import DEDUP_INCOMPARABLE, CallMetrics
 from eden_memory.models.call_accounts import Prices
 from eden_memory.models.stored_answers import AnswerStore, MongoAnswers
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.processors.context_cache import ContextCacheStage

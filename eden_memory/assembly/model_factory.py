@@ -32,7 +32,7 @@ from eden_memory.models.local_embedder import LocalEmbedder
 from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.question import Asking, Embedder, LanguageModel
 from eden_memory.models.stored_answers import AnswerStore
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, State, Together
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 
 log = LibraryLogger("eden.live")
 

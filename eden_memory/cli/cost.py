@@ -12,12 +12,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from eden_memory.cli.tables import show_table
-from eden_memory.errors import Invalid
-from eden_memory.extras import needs
+from eden_memory.errors import Invalid, needs
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL
 from eden_memory.replay.installation import settings_of
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import period_of

@@ -11,8 +11,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailure
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError, Invalid
+from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.mongo.refusals import refused_by_mongodb, wrong_account
 from eden_memory.settings import Settings
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import console as plain_console
 from eden_memory.cli.terminal import confirm, sigterm_as_interrupt
 from eden_memory.errors import Invalid
@@ -35,8 +36,7 @@ from eden_memory.evals.eval_report import (
 from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
 from eden_memory.models.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
-from eden_memory.structured_logs import warnings_only
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 AT_CAP, STOPPED = 3, 130
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from eden_memory.cli import terminal
 from eden_memory.cli.replay.progress import TransferProgress
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid
 from eden_memory.files.chat_items import chatgpt, claude
@@ -27,8 +28,7 @@ from eden_memory.files.record_import import ExportImport
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.structured_logs import warnings_only
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 STOPPED = 130
 

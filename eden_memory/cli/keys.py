@@ -15,8 +15,7 @@ from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
 from eden_memory.access.callers import RIGHTS, Right
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect

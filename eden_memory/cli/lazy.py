@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from eden_memory.extras import needs
-from eden_memory.own_process import answering_within
+from eden_memory.errors import needs
+from eden_memory.tasks import answering_within
 
 ANSWER_SECONDS = 2.0
 """For a server's first answer to a command that a person waits for: with the imports, no more than 3 s."""

@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.lazy import Entry, lazy_group
-from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
-from eden_memory.extras import explained
-from eden_memory.own_process import claim_process
+from eden_memory.errors import Conflict, EdenError, Invalid, NotFound, explained
+from eden_memory.tasks import claim_process
 
 COMMANDS: Mapping[str, Entry] = {
     "up": Entry(
@@ -354,7 +353,7 @@ def _said(error: Exception) -> EdenError | None:
 
 
 def _print_trace(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
-    from eden_memory.error_text import describe_with_trace  # noqa: PLC0415 - pydantic, as above
+    from eden_memory.errors import describe_with_trace  # noqa: PLC0415 - pydantic, as above
 
     typer.echo(describe_with_trace(error), err=True)
 

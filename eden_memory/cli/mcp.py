@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from eden_memory import structured_logs
 from eden_memory.api.mcp.mcp_server import serve_stdio
 from eden_memory.api.service import Memory
+from eden_memory.cli import structured_logs
 from eden_memory.settings import Settings
 
 Agent = Annotated[

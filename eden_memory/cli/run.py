@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from eden_memory.app import system as app
+from eden_memory.cli.structured_logs import configure
 from eden_memory.settings import Settings
 from eden_memory.stages import process
-from eden_memory.structured_logs import configure
 from eden_memory.telemetry.spans import exporting
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from eden_memory.api.http import serving
+from eden_memory.cli.structured_logs import configure
 from eden_memory.settings import Settings
 from eden_memory.stages import process
-from eden_memory.structured_logs import configure
 from eden_memory.telemetry.spans import exporting
 
 

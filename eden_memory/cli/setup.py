@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.memory.snapshot_store import refuse_unhiding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
@@ -23,7 +22,7 @@ from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 from eden_memory.windows.pending_store import look_again
 
 NEW = 10

@@ -20,7 +20,7 @@ from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name, message_mapping
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.inbox_store import ask, named_session
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 LOOK_SECONDS = 0.5

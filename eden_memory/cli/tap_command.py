@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.live_namespace import live_if_there
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.terminal import folded, parse_time
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
@@ -18,8 +19,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.observability.tapping import Filter, Start, Tapped, as_json, line, tapping
 from eden_memory.settings import Settings
-from eden_memory.structured_logs import warnings_only
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 Topic = Annotated[str, typer.Argument(help="a topic without prefix, as `eden topics describe` lists them")]
 Scope = Annotated[

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from eden_memory.errors import Invalid
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
-from eden_memory.utc import in_utc
+from eden_memory.tasks import in_utc
 
 OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]"

@@ -9,14 +9,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.call_costs import known_cost
 from eden_memory.cli.live_namespace import live_now
 from eden_memory.cli.terminal import plain
+from eden_memory.metrics import known_cost
 from eden_memory.observability.watching import CallTotals, FormationProgress, NewMemory, watching
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 
 def watch() -> None:

@@ -17,7 +17,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
-from eden_memory.task_ending import Unawaited
+from eden_memory.tasks import Unawaited
 
 STREAMS_SECONDS = 300.0
 """Seconds that streams are cached; the change stream reports their changes."""

@@ -18,7 +18,7 @@ from eden_memory.mongo.lenient_decoding import LENIENT
 from eden_memory.mongo.readable import leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
-from eden_memory.task_ending import run_until_first
+from eden_memory.tasks import run_until_first
 
 log = LibraryLogger()
 

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State
-from eden_memory.task_ending import run_until_first
+from eden_memory.tasks import run_until_first
 
 log = LibraryLogger()
 TOGETHER_SECONDS = 0.05

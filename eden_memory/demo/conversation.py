@@ -13,8 +13,7 @@ import orjson
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.models.call_accounts import PerMillion, per_million
 from eden_memory.models.catalogue import OFFLINE, chosen, provider_name
 from eden_memory.models.question import Role

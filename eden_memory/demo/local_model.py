@@ -5,8 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eden_memory.errors import EdenError
-from eden_memory.failures import PermanentError
+from eden_memory.errors import EdenError, PermanentError
 from eden_memory.models.breaker import SHORT
 from eden_memory.models.catalogue import endpoint_variable, is_url, key_in, provider_name
 from eden_memory.models.model_check import check

@@ -37,7 +37,7 @@ from eden_memory.names import DEMO_DATABASE, Names
 from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION, USAGE
 from eden_memory.settings import Settings
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 
 DATABASE, PREFIX = DEMO_DATABASE, "eden-demo."
 

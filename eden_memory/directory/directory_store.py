@@ -9,6 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT, NO_AUTHORS, Missing, Off, SessionFacts
 from eden_memory.directory.stream_store import streams_in
+from eden_memory.limits import sharing_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
@@ -16,7 +17,6 @@ from eden_memory.mongo.readable import documents_by_id
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
-from eden_memory.scope_limits import sharing_of
 from eden_memory.settings import AgentsSettings, GroupsSettings, Settings
 
 Row = Mapping[str, Any]

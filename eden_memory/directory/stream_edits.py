@@ -8,8 +8,8 @@ from urllib.parse import quote
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from eden_memory.constants import LONGEST_GUIDANCE, LONGEST_SHARD_NAME, MOST_RETENTION_DAYS
 from eden_memory.errors import EdenError, Invalid
+from eden_memory.limits import LONGEST_GUIDANCE, LONGEST_SHARD_NAME, MOST_RETENTION_DAYS
 from eden_memory.models.catalogue import choice_for, is_url
 from eden_memory.models.question import Role
 from eden_memory.schemas.documents import Stream

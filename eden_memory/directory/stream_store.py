@@ -9,11 +9,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.stream_edits import FIELDS, StreamName, changed_stream
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.limits import label_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
 
 log = LibraryLogger()

@@ -19,19 +19,18 @@ from pymongo.errors import PyMongoError
 from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks
 from eden_memory.doctor import mongodb_checks as source_checks
 from eden_memory.doctor.finding import Finding, kafka_commands, mongodb_commands, needed
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.refusals import refused_by_mongodb
-from eden_memory.own_process import patience
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
 from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
+from eden_memory.tasks import patience
 
 SECONDS = 20.0
 """Seconds for one check; a server that does not answer in time is a finding of its own."""

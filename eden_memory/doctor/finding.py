@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from eden_memory.names import FORMING, MEMORY
-from eden_memory.placement import collections_of
+from eden_memory.names import FORMING, MEMORY, collections_of
 from eden_memory.receipts.compact_forgotten import TRANSACTIONAL_ID
 from eden_memory.replay.reform.reform_settings import STREAMS
 from eden_memory.schemas.documents import DOCUMENTS

@@ -15,7 +15,7 @@ from eden_memory.directory.author_store import begins_with, create_index, index_
 from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.formation.sharing_store import Learning, learning
 from eden_memory.memory.version_store import stored_sharing
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.reform.reform_store import neglected

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from eden_memory.demo.judgement import Expectations, MemoryVerdict, judged
+from eden_memory.errors import CapReached, PermanentError, ProviderError
 from eden_memory.evals.dataset import EvalConversation, EvalSet, QuestionLine
 from eden_memory.evals.recording import SystemRecord, key_of, recorded
 from eden_memory.evals.spending import NOTHING_SPENT, EvalCap, EvalModels, Spent
@@ -28,7 +29,6 @@ from eden_memory.evals.systems import (
     share,
     tokens,
 )
-from eden_memory.failures import CapReached, PermanentError, ProviderError
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Settings

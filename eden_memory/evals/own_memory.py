@@ -31,12 +31,11 @@ from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
 from eden_memory.demo.judgement import FormedMemory, formed_memory
 from eden_memory.demo.play import follow, formed, longest_call, within
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
-from eden_memory.errors import EdenError
+from eden_memory.errors import CapReached, EdenError
 from eden_memory.evals.compared_systems import NamespaceReading, prefixed
 from eden_memory.evals.dataset import DecisionLine, EvalConversation, Outcome, QuestionLine
 from eden_memory.evals.spending import Spent
 from eden_memory.evals.systems import EvalSetup, MemoryItem, counted
-from eden_memory.failures import CapReached
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics

@@ -13,9 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.call_costs import unpriced
-from eden_memory.errors import EdenError
-from eden_memory.failures import CapReached
+from eden_memory.errors import CapReached, EdenError
+from eden_memory.metrics import unpriced
 from eden_memory.models.call_accounts import Prices
 from eden_memory.models.catalogue import OFFLINE, choice_for
 from eden_memory.models.local_embedder import LocalEmbedder

@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.demo.judgement import formed_memory
+from eden_memory.errors import CapReached
 from eden_memory.evals.compared_systems import NamespaceReading
 from eden_memory.evals.dataset import EvalSet
 from eden_memory.evals.evaluation import (
@@ -24,7 +25,6 @@ from eden_memory.evals.evaluation import (
 from eden_memory.evals.recording import RetrievedMemory, SystemRecord, key_of
 from eden_memory.evals.spending import EvalCap, EvalModels, Timer
 from eden_memory.evals.systems import Difference, difference, found_quality
-from eden_memory.failures import CapReached
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import NotAnId
+from eden_memory.limits import DEFAULTS, LONGEST_BLOB, LONGEST_FACT, words_of
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import moment_of
@@ -29,8 +29,6 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.reasons import reasons
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import DEFAULTS
-from eden_memory.word_limits import words_of
 
 T = TypeVar("T")
 

@@ -22,17 +22,16 @@ from eden_memory.files.import_items import (
 )
 from eden_memory.files.import_store import AT_ONCE, MongoImports
 from eden_memory.forgotten import Marks
+from eden_memory.limits import limits_of, words_of
 from eden_memory.models.call_accounts import Prices
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxAddedText, InboxFormNow, InboxMemoryCommand, Stream
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Audience
-from eden_memory.scope_limits import limits_of
 from eden_memory.settings import Settings
 from eden_memory.usage.estimates import start_values
 from eden_memory.windows.window_rule import weighted_tokens, window_limits
-from eden_memory.word_limits import words_of
 
 PART = 10_000
 """Items read together."""

@@ -43,7 +43,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.command_requests import CommandRequests
 from eden_memory.operations.inbox_requests import Asked
 from eden_memory.schemas.scopes import Scope
-from eden_memory.task_ending import run_until_first
+from eden_memory.tasks import run_until_first
 
 log = LibraryLogger()
 

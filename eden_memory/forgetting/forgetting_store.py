@@ -27,8 +27,7 @@ from eden_memory.forgetting.restored_pins import PinnedBlob, WithdrawnPins
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
-from eden_memory.names import Names
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import Access, ApiKey, Erasure, FactStatement, StoredBlob
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode

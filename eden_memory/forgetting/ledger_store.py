@@ -24,8 +24,7 @@ from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
-from eden_memory.names import Names
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (

@@ -7,7 +7,7 @@ for are kept by each pipeline by itself. Messages, sessions and users, and what 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eden_memory.placement import ORIGINAL
+from eden_memory.names import ORIGINAL
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Decision, Delivery, Emit, Emitted, Handler, Result
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from eden_memory.limits import ScopeLimits, words_of
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events.reflections import MemoryAction
-from eden_memory.scope_limits import ScopeLimits
-from eden_memory.word_limits import words_of
 
 Refusal = Literal["unknown", "stale", "needless", "absorbed", "too_long", "pinned"]
 """`unknown`: no such reflection, or a retired one; `stale`: another version stands; `needless`: nothing would change;

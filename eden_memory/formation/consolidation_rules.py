@@ -5,17 +5,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS, SHOWN_OF_A_BUFFER
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.formation.blob_edits import missing_pins, with_pins
 from eden_memory.formation.prompt_material import ConsolidationMaterial, DatedText
+from eden_memory.limits import (
+    ABSORBED_AT_ONCE,
+    CHARACTERS_OF_A_WORD,
+    CONSOLIDATION_SECONDS,
+    SHOWN_OF_A_BUFFER,
+    ScopeLimits,
+    cut_at_sentence,
+    label_of,
+    words_of,
+)
 from eden_memory.memory.snapshot_projection import last_formed, oldest_first, scope_changed
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Snapshot
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import ScopeLimits, label_of
-from eden_memory.word_limits import CHARACTERS_OF_A_WORD, cut_at_sentence, words_of
 
 Because = Literal["threshold", "closed", "forgotten"]
 

@@ -8,9 +8,9 @@ from hashlib import blake2b
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact
+from eden_memory.limits import STANDARD
 from eden_memory.memory.scope_matrix import matrix_of, nearest_before
 from eden_memory.schemas.events import Considered
-from eden_memory.scope_limits import STANDARD
 
 NO_TIMES: Mapping[str, datetime] = {}
 

@@ -8,19 +8,18 @@ from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.participants import Streams
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.formation.consolidation_rules import change_of, due
+from eden_memory.limits import STANDARD, FormationLimits, limits_of
 from eden_memory.logs import LibraryLogger, scope_in_logs
-from eden_memory.names import Names
+from eden_memory.names import Names, traceparent
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.process import State
-from eden_memory.task_ending import run_until_first
-from eden_memory.tracing import traceparent
+from eden_memory.tasks import run_until_first
 
 log = LibraryLogger()
 Row = dict[str, Any]

@@ -15,12 +15,12 @@ from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
+from eden_memory.limits import ScopeLimits
 from eden_memory.memory.fact_hash import fact_hash, normalised
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
 from eden_memory.schemas.events.facts import Decision
 from eden_memory.schemas.provenance import Call, Embedding
-from eden_memory.scope_limits import ScopeLimits
 
 _LABEL = re.compile(r"\[?([KN]?)(\d{1,9})\]?")
 LONGEST = 2

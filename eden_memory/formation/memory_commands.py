@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from eden_memory.formation.blob_edits import BlobEdit, BlobText, CurrentBlob, Refusal, stored_blob
+from eden_memory.limits import ScopeLimits, words_of
 from eden_memory.schemas.documents import Reflection, Snapshot
 from eden_memory.schemas.events import (
     Forgotten,
@@ -21,9 +22,7 @@ from eden_memory.schemas.events import (
     ScopeConsolidated,
 )
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import ScopeLimits
 from eden_memory.stages.stage import Delivery
-from eden_memory.word_limits import words_of
 
 
 @dataclass(frozen=True, slots=True)

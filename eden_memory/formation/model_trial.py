@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import FactMaterial, ScopeBrief, TranscriptLine
 from eden_memory.models.breaker import SHORT

@@ -20,7 +20,7 @@ from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.task_ending import in_thread
+from eden_memory.tasks import in_thread
 
 Row = dict[str, Any]
 FIELDS = (

@@ -13,13 +13,12 @@ from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import adds_little, contradicts, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript, renamed
 from eden_memory.formation.unnamed_sources import with_unnamed
+from eden_memory.limits import fitted, label_of
+from eden_memory.redaction import without_unseen
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import NotShared, Scope, ScopeKind
-from eden_memory.scope_limits import label_of
-from eden_memory.unseen import without_unseen
-from eden_memory.word_limits import fitted
 
 _OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
 SHARED_ROLES = frozenset({"user", "assistant", "system", "other"})

@@ -8,12 +8,12 @@ from datetime import datetime
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
 from eden_memory.formation.prompts import one_line
+from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
 from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
 
 OF_THEMSELVES = (
     "Here: what one person says of themself, resting on that person's messages alone; it is kept for them"

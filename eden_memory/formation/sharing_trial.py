@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
 from eden_memory.models.catalogue import OFFLINE, provider_name, uses

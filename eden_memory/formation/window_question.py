@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from eden_memory.directory.participants import Streams
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
 from eden_memory.formation.scope_assignment import SHARED_ROLES, ScopeAssignment, SharingChecks
 from eden_memory.formation.scope_briefs import Scopes, of_authors
 from eden_memory.formation.transcript import Transcript, transcript
+from eden_memory.limits import FormationLimits
 from eden_memory.models.question import A, Answered, Asking, LanguageModel, Role
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import FormationLimits
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.window_request import StoredWindow, Windows
 

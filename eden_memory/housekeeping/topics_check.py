@@ -8,12 +8,10 @@ from typing import Any
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import BrokerTopic, Topic, Topics
-from eden_memory.own_process import answering_within
 from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
-from eden_memory.task_ending import run_until_first
-from eden_memory.ticks import until_tick
+from eden_memory.tasks import answering_within, run_until_first, until_tick
 
 EVERY_SECONDS = 20.0
 AGAIN_SECONDS = 3.0

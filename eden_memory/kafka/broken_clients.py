@@ -24,11 +24,10 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.logs import LibraryLogger
-from eden_memory.own_process import proved_dead
-from eden_memory.task_ending import Deadline, end
+from eden_memory.tasks import Deadline, end, proved_dead
 
 CLOSE_SECONDS = 5.0
 NO_BROKER = "Did we not perform bootstrap?"

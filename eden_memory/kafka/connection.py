@@ -9,14 +9,13 @@ from typing import Any
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError, ServerAway
+from eden_memory.errors import EdenError, ServerAway, describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer, starting
 from eden_memory.kafka.header_names import read_all_names
 from eden_memory.kafka.tokens import AWS, TokenProvider, librdkafka_callback, token_source
-from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import KafkaSettings
+from eden_memory.tasks import patience, process_is_ours
 
 CLIENT_ID, OAUTHBEARER = "eden-memory", "OAUTHBEARER"
 START_SECONDS = 40.0

@@ -25,7 +25,7 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from eden_memory.errors import EdenError
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import starting
-from eden_memory.task_ending import all_of
+from eden_memory.tasks import all_of
 
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0

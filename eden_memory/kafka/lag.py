@@ -12,7 +12,7 @@ from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, new_reader
-from eden_memory.task_ending import all_of
+from eden_memory.tasks import all_of
 
 Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0

@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
 
-from eden_memory.ticks import until_tick
+from eden_memory.tasks import until_tick
 
 FETCHES = "fetches"
 """The group of a client's connections that carries them."""

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
 
-from eden_memory.errors import EdenError
-from eden_memory.extras import needs_extra
+from eden_memory.errors import EdenError, needs_extra
 from eden_memory.settings import KafkaSettings
 
 AWS = "AWS_MSK_IAM"

@@ -23,10 +23,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eden_memory.awaited import Awaited
 from eden_memory.errors import EdenError, ServerAway
 from eden_memory.kafka.topics import BrokerTopic, TopicDifference, Topics, differences, unknown_topics
-from eden_memory.own_process import patience
+from eden_memory.logs import Awaited
+from eden_memory.tasks import patience
 
 TIMEOUT = 30.0
 """Seconds that a broker may take for one request."""

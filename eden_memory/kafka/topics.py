@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 
 from eden_memory.errors import EdenError
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.schemas.events import Event
 from eden_memory.settings import KafkaSettings
 

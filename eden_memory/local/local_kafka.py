@@ -20,8 +20,7 @@ from jgo.maven import MavenContext, PythonResolver
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.local import server as ports
 from eden_memory.local import server_process
 from eden_memory.local.server import ServerInFolder, exclusively

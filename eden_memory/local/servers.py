@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from eden_memory.errors import EdenError
-from eden_memory.extras import needs
+from eden_memory.errors import EdenError, needs
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:

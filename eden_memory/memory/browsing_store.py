@@ -14,8 +14,8 @@ from typing import Any, Literal, cast, get_args
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.limits import MOST_LISTED
 from eden_memory.memory import memory_views as views
 from eden_memory.memory.memory_index_store import EARLIEST
 from eden_memory.memory.results import BlobView, FactHistory, FactOrigin, FactView, Page, ReflectionView
@@ -26,7 +26,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Message, Reflection
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
-from eden_memory.utc import in_utc
+from eden_memory.tasks import in_utc
 
 KEY_TEXT = re.compile(r"[A-Za-z0-9_.~%:/-]{1,4096}")
 KINDS: tuple[str, ...] = get_args(ScopeKind)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import cache
 
-from eden_memory.constants import MOST_SOURCES
+from eden_memory.limits import MOST_SOURCES
 from eden_memory.memory.memory_batch import ScopeBatch, statement, statement_of
 from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import (

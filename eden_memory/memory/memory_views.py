@@ -5,6 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from eden_memory.access.visible import Asker
+from eden_memory.limits import words_of
 from eden_memory.memory.results import (
     BlobVersionView,
     BlobView,
@@ -18,7 +19,6 @@ from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Refle
 from eden_memory.schemas.events import MemoryCommandRef
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope
-from eden_memory.word_limits import words_of
 
 SMALLEST = Decimal("1e-12")
 

@@ -17,14 +17,13 @@ from eden_memory.directory.stream_store import streams_in
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.names import Names
+from eden_memory.names import Names, traceparent
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome import Publishing, StoredRecord
-from eden_memory.tracing import traceparent
 
 Row = dict[str, Any]
 MOST = 10_000

@@ -5,7 +5,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Final, Protocol
 
-from eden_memory.constants import SHOWN_OF_A_BUFFER
+from eden_memory.limits import SHOWN_OF_A_BUFFER
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.stored_memory import Part, StoredScope, scope_fields
 from eden_memory.schemas.documents import (

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import reduce
 from typing import Generic, cast
 
-from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.logs import LibraryLogger
 from eden_memory.models import judging
 from eden_memory.models.breaker import Breaker, Ping

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from hashlib import sha256
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.breaker import Breaker, ProviderAway
 from eden_memory.models.call_accounts import (
     Cost,

@@ -10,7 +10,7 @@ import orjson
 from google import genai
 from google.genai import errors, types
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.provider_calls import (
     THOUGHTS,
     Adapter,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from eden_memory import metrics
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.breaker import WAITS, Breaker, Pace, Ping, ProviderAway
 from eden_memory.models.provider_calls import CallFailed, Completion, Stopwatch
 from eden_memory.stages.handler_run import off_the_clock

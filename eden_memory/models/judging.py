@@ -5,7 +5,7 @@ from collections import OrderedDict
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from eden_memory.failures import PermanentError, QuestionSpent
+from eden_memory.errors import PermanentError, QuestionSpent
 from eden_memory.models.provider_calls import Completion, PromptTurn, found_json
 from eden_memory.models.question import A, Prompt
 from eden_memory.schemas.answers import AS_SAID

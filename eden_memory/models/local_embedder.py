@@ -16,8 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eden_memory.errors import EdenError
-from eden_memory.extras import install, needs_extra
+from eden_memory.errors import EdenError, install, needs_extra
 from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.call_accounts import PerMillion, deprecated, per_million
 from eden_memory.models.catalogue import OFFLINE, EmbeddingModel, used_for
 from eden_memory.models.openai import CompatibleChat

@@ -16,7 +16,7 @@ import openai
 import orjson
 from pydantic import ValidationError
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.catalogue import provider_name
 from eden_memory.models.provider_calls import (
     THOUGHTS,

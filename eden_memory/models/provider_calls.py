@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import orjson
 
-from eden_memory.failures import ProviderError
+from eden_memory.errors import ProviderError
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.settings import Effort

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from eden_memory.extras import needs
+from eden_memory.errors import needs
 from eden_memory.models.breaker import LONGEST
 from eden_memory.models.catalogue import (
     LOCAL_MODELS,

@@ -17,9 +17,7 @@ from typing import Annotated, Any
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
-from eden_memory.errors import EdenError
-from eden_memory.extras import needs_extra
-from eden_memory.failures import ProviderError
+from eden_memory.errors import EdenError, ProviderError, needs_extra
 from eden_memory.settings import SearchSettings
 
 TOKENS = 512

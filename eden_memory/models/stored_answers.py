@@ -16,7 +16,7 @@ from pymongo.errors import ConnectionFailure, WaitQueueTimeoutError, WTimeoutErr
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.judging import CALLS, MOST_INVALID, TRUNCATED
 from eden_memory.models.provider_calls import schema_of

@@ -20,7 +20,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.mongo.changes import (
     PART,
     ChangeBatch,

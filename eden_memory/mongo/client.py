@@ -17,8 +17,8 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
-from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import MongoSettings
+from eden_memory.tasks import patience, process_is_ours
 
 APP_NAME = "eden-memory"
 CLIENT = "client "

@@ -8,7 +8,7 @@ from bson.errors import InvalidDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DocumentTooLarge, WriteConcernError, WriteError
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 
 DUPLICATE_KEY = 11_000
 MOST = 500

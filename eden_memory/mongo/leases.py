@@ -12,8 +12,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from eden_memory.errors import EdenError
-from eden_memory.own_process import naming_process, proved_dead
-from eden_memory.ticks import until_tick
+from eden_memory.tasks import naming_process, proved_dead, until_tick
 
 
 class LeaseLost(EdenError):  # noqa: N818 - reads as what happened

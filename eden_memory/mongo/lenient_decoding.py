@@ -8,7 +8,7 @@ from bson.binary import UUID_SUBTYPE, Binary, UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.mongo.changes import Document, Unreadable
 
 UUID_BYTES = 16

@@ -10,13 +10,13 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import UNREADABLE
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
+from eden_memory.names import span_id
 from eden_memory.schemas.ids import NoId
-from eden_memory.tracing import span_id
 
 log = LibraryLogger()
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DocumentTooLarge, OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.error_text import describe
-from eden_memory.failures import refused_for_good
+from eden_memory.errors import describe, refused_for_good
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import APP_NAME, CLIENT
 

@@ -11,7 +11,6 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.call_costs import unpriced
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
@@ -19,13 +18,14 @@ from eden_memory.kafka.lag import lags
 from eden_memory.kafka.topic_reading import TopicOffsets, reading
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.metrics import unpriced
 from eden_memory.mongo.client import connect
 from eden_memory.names import Names
 from eden_memory.processors import pipeline
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled, decode
 from eden_memory.settings import Settings
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 
 NEWEST = 8
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from eden_memory.constants import (
+from eden_memory.limits import (
     LONGEST_BLOB,
     LONGEST_FACT,
     LONGEST_REASON,

@@ -10,8 +10,7 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, may_need_recall, one_line, query_of
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError, Invalid
+from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
 from eden_memory.memory.memory_views import fact_view, reflection_view
@@ -42,8 +41,8 @@ from eden_memory.search.search_requests import (
     SearchRequest,
     find_unformed,
 )
+from eden_memory.tasks import in_utc
 from eden_memory.telemetry.spans import OpenSpan
-from eden_memory.utc import in_utc
 
 log = LibraryLogger()
 STAGE = "search"

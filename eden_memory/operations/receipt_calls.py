@@ -2,7 +2,7 @@
 
 from eden_memory.access.callers import Caller, demand_operator
 from eden_memory.app.memory import ProcessMemory
-from eden_memory.extras import needs_extra
+from eden_memory.errors import needs_extra
 from eden_memory.operations.long_reads import LongRead
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
 from eden_memory.receipts.receipt_checking import checked

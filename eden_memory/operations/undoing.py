@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eden_memory.access.callers import Refused
 from eden_memory.access.visible import Asker
-from eden_memory.errors import Conflict, Invalid
-from eden_memory.extras import needs_extra
+from eden_memory.errors import Conflict, Invalid, needs_extra
 from eden_memory.mongo.application_ids import typed
 from eden_memory.operations import parameters as p
 from eden_memory.operations.long_reads import LongRead

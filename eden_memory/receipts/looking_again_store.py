@@ -6,8 +6,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.names import Names, Placement
 from eden_memory.receipts.receipt import ErasedInMemory, Receipt, StillThere
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (

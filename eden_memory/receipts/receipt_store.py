@@ -11,8 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import Conflict, NotFound
 from eden_memory.kafka.topics import Topic
-from eden_memory.names import Names
-from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.names import ORIGINAL, Names, Placement
 from eden_memory.receipts.looking_again_store import LookingAgain, names_of
 from eden_memory.receipts.receipt import (
     CAUSED_BY,

@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.local.servers import endpoints, mongodb_endpoint
 from eden_memory.mongo.client import connect
-from eden_memory.placement import ORIGINAL, Placement, collections_of
+from eden_memory.names import ORIGINAL, Placement, collections_of
 from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, live_settings
 from eden_memory.schemas.documents import Namespace

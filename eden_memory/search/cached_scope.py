@@ -11,7 +11,7 @@ from eden_memory.memory.scope_matrix import Hit
 from eden_memory.search.fact_candidates import CachedFact, FactCandidate, When, cached_candidate, cached_text
 from eden_memory.search.stored_vector_store import LoadedVectors, QuickMatrix
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
-from eden_memory.task_ending import in_thread
+from eden_memory.tasks import in_thread
 
 FACT_BYTES = 150
 """Approximate size of a cached fact beside its document, vector and words."""

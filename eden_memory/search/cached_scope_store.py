@@ -16,7 +16,7 @@ from eden_memory.names import Names
 from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.fact_candidates import KEPT, SHOWN, cached_facts
 from eden_memory.search.stored_vector_store import StoredVectors
-from eden_memory.task_ending import one_ahead
+from eden_memory.tasks import one_ahead
 
 log = LibraryLogger()
 

@@ -6,14 +6,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
-from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
+from eden_memory.limits import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.memory.results import RecentMessage, ShownScope, Speaker, View
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When
-from eden_memory.task_ending import off_the_loop
-from eden_memory.utc import in_utc
+from eden_memory.tasks import in_utc, off_the_loop
 
 Kind = Literal["hybrid", "semantic", "text"]
 

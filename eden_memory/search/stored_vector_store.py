@@ -33,7 +33,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, ScopeVectors, Snapshot
 from eden_memory.search.atlas_list_store import has_search
 from eden_memory.search.fact_candidates import KEPT, CachedFact, cached_facts
-from eden_memory.task_ending import one_ahead
+from eden_memory.tasks import one_ahead
 
 log = LibraryLogger()
 

@@ -16,8 +16,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from eden_memory import metrics
-from eden_memory.error_text import describe
-from eden_memory.errors import ServerAway
+from eden_memory.errors import ServerAway, describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE

@@ -6,11 +6,12 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
 from eden_memory.mongo.changes import Document, RereadRequest
 from eden_memory.mongo.document_fields import Unusable, cut
+from eden_memory.names import traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.documents import (
     InboxAddedText,
@@ -33,7 +34,6 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.reasons import reasons
 from eden_memory.source.message_mapping import EncodeId
-from eden_memory.tracing import traceparent
 
 AHEAD = timedelta(minutes=1)
 """A clock that is a little ahead is forgiven."""

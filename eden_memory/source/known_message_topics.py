@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import orjson
 from aiokafka.errors import KafkaError
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record

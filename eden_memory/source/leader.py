@@ -28,7 +28,7 @@ from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.patience import until_done
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from eden_memory.telemetry.spans import sent
 
 log = LibraryLogger("eden.tailer")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eden_memory import metrics
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import PositionLost
 from eden_memory.mongo.leases import LeaseLost, MongoLease
@@ -25,7 +25,7 @@ from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.stream_follower import MapChanges, StreamFollower
 from eden_memory.stages.failure_decisions import passes
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end, first_of, run_until_first
+from eden_memory.tasks import end, first_of, run_until_first
 
 STOP_SECONDS = 2.0
 """For sending, committing and saving at a stop; with the lease and the connections a stop takes < 5 s."""

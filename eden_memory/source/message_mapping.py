@@ -15,6 +15,7 @@ from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of, without_thoughts
+from eden_memory.names import traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import (
     CONTENT_TYPE,
@@ -27,7 +28,6 @@ from eden_memory.schemas.envelope import (
 from eden_memory.schemas.events import MessageRecorded, Watermark
 from eden_memory.schemas.events.chat import participant_of, role_of, roles_of, with_detectors
 from eden_memory.schemas.ids import NoId
-from eden_memory.tracing import traceparent
 
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})

@@ -12,7 +12,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of

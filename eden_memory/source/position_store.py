@@ -8,8 +8,7 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.mongo.leases import LeaseLost
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest, Unreadable
 from eden_memory.mongo.document_fields import Unusable

@@ -17,7 +17,7 @@ from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.source_mapping import Mapped
-from eden_memory.task_ending import first_of
+from eden_memory.tasks import first_of
 
 log = LibraryLogger("eden.tailer")
 

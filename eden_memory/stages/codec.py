@@ -6,6 +6,7 @@ from datetime import datetime
 from hashlib import blake2b
 
 from eden_memory.kafka.record import Record
+from eden_memory.names import following
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import Event
 from eden_memory.schemas.registry import Registry, SchemaViolation
@@ -14,7 +15,6 @@ from eden_memory.stages.lanes import Queued, Unit
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase, Stage
 from eden_memory.stages.stage_health import StageHealth
-from eden_memory.tracing import following
 
 TopicOf = Callable[[type[Event]], str]
 Decode = Callable[[str, int, bytes], Event]

@@ -11,11 +11,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
-from eden_memory.task_ending import first_of
+from eden_memory.tasks import first_of
 
 log = LibraryLogger()
 

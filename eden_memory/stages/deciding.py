@@ -22,7 +22,7 @@ from eden_memory.stages.patience import SERVERS, until_done
 from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Gather, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
-from eden_memory.task_ending import Deadline
+from eden_memory.tasks import Deadline
 from eden_memory.telemetry.spans import Processing
 
 if TYPE_CHECKING:

@@ -17,9 +17,15 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from eden_memory.error_text import describe, describe_with_trace
-from eden_memory.errors import ServerAway
-from eden_memory.failures import CapReached, PermanentError, ProviderError, refused_for_good
+from eden_memory.errors import (
+    CapReached,
+    PermanentError,
+    ProviderError,
+    ServerAway,
+    describe,
+    describe_with_trace,
+    refused_for_good,
+)
 from eden_memory.kafka.error_kinds import KAFKA_ERRORS, RECORD_TOO_LARGE, REFUSED
 from eden_memory.mongo.refusals import refused_by_mongodb
 from eden_memory.schemas.documents import GivenUp

@@ -7,13 +7,13 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, TypeVar
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
+from eden_memory.names import traceparent
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Publishing, StoredRecord
-from eden_memory.task_ending import end
-from eden_memory.tracing import traceparent
+from eden_memory.tasks import end
 
 T = TypeVar("T")
 log = LibraryLogger()

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from eden_memory.errors import EdenError
 from eden_memory.stages.process import ProcessPart, State
-from eden_memory.ticks import until_tick
+from eden_memory.tasks import until_tick
 
 LABEL = "namespace"
 TICK_SECONDS = 1.0

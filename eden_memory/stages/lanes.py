@@ -17,7 +17,7 @@ from eden_memory.schemas.documents import GivenUp
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.slots import Rounds, Slots
 from eden_memory.stages.stage import Delivery
-from eden_memory.task_ending import Unawaited
+from eden_memory.tasks import Unawaited
 
 TOGETHER_BYTES = 4_000_000
 

@@ -8,7 +8,7 @@ from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.stages.stage import RetryPolicy
-from eden_memory.task_ending import run_until_first
+from eden_memory.tasks import run_until_first
 
 log = LibraryLogger("eden.rounds")
 PAUSES = 10

@@ -24,8 +24,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import ConsumerRecord
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import (
     close_consumer,
@@ -38,11 +37,11 @@ from eden_memory.kafka.broken_clients import (
 from eden_memory.kafka.connection import CLIENT_ID
 from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait, spare_heartbeats
 from eden_memory.logs import LibraryLogger
-from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost, passes
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.patience import until_done
+from eden_memory.tasks import naming_process
 
 log = LibraryLogger()
 

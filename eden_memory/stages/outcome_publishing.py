@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eden_memory import metrics
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.kafka.error_kinds import UNPUBLISHABLE
 from eden_memory.kafka.record import Record
 from eden_memory.logs import LibraryLogger

@@ -6,10 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from eden_memory.awaited import SAID_SECONDS, Awaited
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError, ServerAway
-from eden_memory.logs import LibraryLogger
+from eden_memory.errors import EdenError, ServerAway, describe
+from eden_memory.logs import SAID_SECONDS, Awaited, LibraryLogger
 from eden_memory.mongo.refusals import wrong_account
 from eden_memory.stages.failure_decisions import passes, refused
 from eden_memory.stages.retry_waits import backoff

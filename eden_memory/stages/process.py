@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
-from eden_memory.task_ending import end, first_of, heeding
+from eden_memory.tasks import end, first_of, heeding
 
 log = LibraryLogger("eden.process")
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, sending, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 from eden_memory.telemetry.spans import sent
 
 MAX_BATCH_BYTES = 1_000_000

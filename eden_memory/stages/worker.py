@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.logs import LibraryLogger
@@ -32,8 +32,7 @@ from eden_memory.stages.process import State
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.stage_health import StageGauges, StageHealth
-from eden_memory.task_ending import end, run_until_first
-from eden_memory.ticks import until_tick
+from eden_memory.tasks import end, run_until_first, until_tick
 
 log = LibraryLogger()
 LAST_SECONDS = 2.0

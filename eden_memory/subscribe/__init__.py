@@ -1,6 +1,6 @@
 """Typed consumers of the memory topics with FastStream (extra `faststream`): docs/how-to/subscribe.md."""
 
-from eden_memory.extras import needs_extra
+from eden_memory.errors import needs_extra
 
 with needs_extra("eden_memory.subscribe", "faststream"):
     from eden_memory.subscribe.retries import Retries

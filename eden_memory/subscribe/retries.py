@@ -14,7 +14,7 @@ from faststream import BaseMiddleware
 from faststream.exceptions import HandlerException, IgnoredException, SubscriberNotFound
 from faststream.kafka import KafkaMessage
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import EnvelopeError, rfc3339
 from eden_memory.schemas.events import SchemaViolation

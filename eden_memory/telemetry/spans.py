@@ -1,6 +1,6 @@
 """Spans of the pipeline and of requests, by OpenTelemetry's conventions, and the switch of their export.
 
-The span of a record, `send TOPIC`, has an id that follows from the record's (eden_memory/tracing.py), so every
+The span of a record, `send TOPIC`, has an id that follows from the record's (eden_memory/names.py), so every
 process knows it without anything more in the record. A stage's span, `process TOPIC`, is a child of the last record
 that it takes and links to the others; its model calls and what it publishes are its children. Ids of records leave
 the installation only hashed, as in the ids of spans: some contain ids of users, which forgetting could not take back.
@@ -19,11 +19,11 @@ from secrets import randbits
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from eden_memory.extras import needs
+from eden_memory.errors import needs
+from eden_memory.names import PARTS, span_id, traceparent
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from eden_memory.tracing import PARTS, span_id, traceparent
 
 SpanKind = Literal["producer", "consumer", "client", "server", "internal"]
 

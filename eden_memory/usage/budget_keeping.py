@@ -13,7 +13,7 @@ from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
-from eden_memory.task_ending import run_until_first
+from eden_memory.tasks import run_until_first
 from eden_memory.usage.budget_rules import Spending
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.formation_completion import named, outcomes_of

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.call_costs import known_cost
+from eden_memory.metrics import known_cost
 from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal

@@ -16,7 +16,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.call_costs import unpriced
+from eden_memory.metrics import unpriced
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import stored
 from eden_memory.mongo.indexes import Indexes, index_on

@@ -12,8 +12,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory import metrics
-from eden_memory.call_costs import CHARGED
 from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import CHARGED
 from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall

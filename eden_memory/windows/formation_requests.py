@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.usage.budget_rules import HeldWindow, WindowBudgets, WindowCost
 from eden_memory.windows.messages_before import EarlierWindows, place_before

@@ -10,8 +10,8 @@ from datetime import datetime
 from hashlib import blake2b
 from sys import getsizeof
 
-from eden_memory.constants import MOST_SESSION_USERS
 from eden_memory.directory.participants import Audiences
+from eden_memory.limits import MOST_SESSION_USERS
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.schemas.events.chat import participant_of, rules_of, settings_of
 from eden_memory.windows.window_rule import Closed, Control, Limits, Pending, Waiting, weighted_tokens

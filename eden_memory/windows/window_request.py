@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.directory.participants import Off, SessionFacts, scopes_of
+from eden_memory.names import traceparent
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.fields import Part
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS, Scope, SharedSessions, Sharing
-from eden_memory.tracing import traceparent
 from eden_memory.usage.budget_rules import AskedWindow, WindowCost, users_alone
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow, formation_id
 from eden_memory.windows.window_rule import Closed, weighted_tokens

@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from eden_memory.constants import (
-    ASSISTANT_WEIGHT,
-    CHARACTERS_PER_TOKEN,
-    TOOL_WEIGHT,
-    USER_WEIGHT,
-)
+from eden_memory.limits import ASSISTANT_WEIGHT, CHARACTERS_PER_TOKEN, TOOL_WEIGHT, USER_WEIGHT
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.settings import Settings, WindowsSettings
 

@@ -26,7 +26,7 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.documents import vector_of
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 from tests.bench.report import Report, Row, most_memory

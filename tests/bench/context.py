@@ -30,12 +30,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.service import MemoryService
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.limits import DEFAULTS
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import DEFAULTS
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
 from tests.bench import context_withdrawals
 from tests.bench.report import Report, Row, median, percentile

@@ -29,7 +29,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.observability.watching import memory_feed, usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from tests.bench.bare_clients import Work
 from tests.bench.formation_load import place_of
 from tests.bench.formation_work import commands_so_far, work_of

@@ -18,7 +18,7 @@ from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import NOW as WHEN_NOW
 from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from tests.bench.search_facts import MODEL, NOW
 from tests.names import NAMES
 from tests.unit.memory.memory_histories import delivered

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from eden_memory.app import system as app
 from eden_memory.assembly import handlers
 from eden_memory.assembly import model_factory as factory
+from eden_memory.cli.structured_logs import configure
 from eden_memory.formation import consolidation_rules as consolidating
 from eden_memory.models import providers
 from eden_memory.models.asking_model import Chat, Request, Route
@@ -25,13 +26,12 @@ from eden_memory.models.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.provider_calls import CallFailed
 from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.names import Names
-from eden_memory.own_process import claim_process
 from eden_memory.schemas.documents import Answer
 from eden_memory.settings import Settings
 from eden_memory.stages import membership as consuming
 from eden_memory.stages import process
 from eden_memory.stages.failure_decisions import Kind, classify
-from eden_memory.structured_logs import configure
+from eden_memory.tasks import claim_process
 from tests.chaos.stages_process import SERVER_AWAY, Diary
 
 CONSOLIDATION_SECONDS = 2.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eden_memory.cli.replay.rebuild import rebuild
-from eden_memory.own_process import claim_process
 from eden_memory.stages import membership as consuming
 from eden_memory.stages.failure_decisions import Kind, classify
+from eden_memory.tasks import claim_process
 from tests.chaos.stages_process import SERVER_AWAY
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from eden_memory.cli.replay import reform
 from eden_memory.models import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from eden_memory.mongo.leases import LeaseLost
-from eden_memory.own_process import claim_process
 from eden_memory.replay.reform import reform_store
 from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.settings import Settings
 from eden_memory.stages import membership as consuming
+from eden_memory.tasks import claim_process
 from tests.chaos.stages_process import SERVER_AWAY
 
 FORMED = 0

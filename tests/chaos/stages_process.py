@@ -24,13 +24,13 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.handlers import stage_handlers
-from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.cli.structured_logs import configure
+from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
 from eden_memory.names import Names
-from eden_memory.own_process import claim_process
 from eden_memory.processors import pipeline
 from eden_memory.schemas import events
 from eden_memory.settings import KafkaSettings, MemorySettings, MongoSettings, Settings, WindowsSettings
@@ -46,7 +46,7 @@ from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Decision, Delivery, Emitted, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.structured_logs import configure
+from eden_memory.tasks import claim_process
 from tests.chaos.stages_events import CALL_TIMEOUT, REGISTRY, TOPICS, Fate, Kept, fate
 from tests.integration.stages.harness import Answered, Asked, Unanswered
 

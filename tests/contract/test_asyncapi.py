@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from eden_memory.kafka.topics import load_topics
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings

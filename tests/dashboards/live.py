@@ -14,7 +14,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from eden_memory.settings import Settings
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from tests.dashboards.export import VARIABLES
 from tests.dashboards.panels import RATE
 from tests.dashboards.prometheus import Prometheus, fetch, free_port, prometheus

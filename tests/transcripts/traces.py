@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.names import trace_id
 from eden_memory.settings import OtelSettings
 from eden_memory.telemetry.spans import exporting
-from eden_memory.tracing import trace_id
 from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.conftest import namespaced

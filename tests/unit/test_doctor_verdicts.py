@@ -27,8 +27,7 @@ from eden_memory.doctor.kafka_checks import judge_report
 from eden_memory.doctor.mapping_checks import judge_documents, judge_version
 from eden_memory.kafka.topic_admin import TopicReport
 from eden_memory.kafka.topics import TopicDifference
-from eden_memory.names import FORMING, MEMORY
-from eden_memory.placement import Placement
+from eden_memory.names import FORMING, MEMORY, Placement
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
 from eden_memory.source.flagged_message_store import Misread
 

@@ -26,9 +26,9 @@ from pymongo.errors import (
     WriteError,
 )
 
-from eden_memory import logs, structured_logs
-from eden_memory.error_text import describe, describe_with_trace
-from eden_memory.errors import EdenError
+from eden_memory import logs
+from eden_memory.cli import structured_logs
+from eden_memory.errors import EdenError, describe, describe_with_trace
 from eden_memory.models.openai import OpenAIWire
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY

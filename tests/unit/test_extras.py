@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.cli.main import COMMANDS
-from eden_memory.extras import EXTRAS, MissingExtra, explained, needs, needs_extra
+from eden_memory.errors import EXTRAS, MissingExtra, explained, needs, needs_extra
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

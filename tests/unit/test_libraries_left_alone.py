@@ -28,7 +28,7 @@ async def main():
 asyncio.run(main())
 print(*patched())
 """
-CLAIMED = "from eden_memory.own_process import claim_process\nclaim_process()\n"
+CLAIMED = "from eden_memory.tasks import claim_process\nclaim_process()\n"
 
 
 def run(code: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 from structlog.testing import capture_logs
 
-from eden_memory.structured_logs import MOST_KINDS, LibraryLines
+from eden_memory.cli.structured_logs import MOST_KINDS, LibraryLines
 
 Lines = list[MutableMapping[str, Any]]
 

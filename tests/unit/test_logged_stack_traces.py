@@ -3,7 +3,7 @@
 import pytest
 import structlog
 
-from eden_memory.structured_logs import warnings_only
+from eden_memory.cli.structured_logs import warnings_only
 
 
 def test_a_stack_trace_shows_no_values_of_variables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from eden_memory.ticks import PHASE, until_tick
+from eden_memory.tasks import PHASE, until_tick
 
 
 @pytest.mark.parametrize("now", [0.0, 0.1, 1.4, 1.6, 2.99, 3.0, 100.25])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.unseen import without_unseen
+from eden_memory.redaction import without_unseen
 
 DRAWN = {
     *range(0x600, 0x606),  # signs of Arabic numbers

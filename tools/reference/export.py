@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from eden_memory import constants
+from eden_memory import limits
 from eden_memory.kafka.topics import Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings, Settings
 from tools.reference.asyncapi import document_text
@@ -86,7 +86,7 @@ model providers are no settings ([models](../models.md#choose-a-provider)). An a
 FIXED = """\
 ## Fixed numbers
 
-These are no settings: they stand in `eden_memory/constants.py`. Numbers that only divide work (batches, pauses,
+These are no settings: they stand in `eden_memory/limits.py`. Numbers that only divide work (batches, pauses,
 timeouts) stand in the module that uses them.
 """
 TOP = {
@@ -121,12 +121,13 @@ def settings_page() -> str:
 def fixed_numbers() -> dict[str, tuple[str, str]]:
     """Name → value as it is written, and what the text under it says; "" where there is none."""
     found: dict[str, tuple[str, str]] = {}
-    for statement, after in pairwise([*ast.parse(inspect.getsource(constants)).body, ast.Pass()]):
+    for statement, after in pairwise([*ast.parse(inspect.getsource(limits)).body, ast.Pass()]):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             said = after.value if isinstance(after, ast.Expr) else None
             text = said.value if isinstance(said, ast.Constant) else ""
             name = statement.targets[0].id
-            found[name] = f"{getattr(constants, name):,}", str(text)
+            if isinstance(value := getattr(limits, name), int | float):
+                found[name] = f"{value:,}", str(text)
     return found
 
 

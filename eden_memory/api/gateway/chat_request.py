@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from eden_memory.constants import MOST_HITS
-from eden_memory.error_text import describe
-from eden_memory.errors import Invalid
-from eden_memory.task_ending import off_the_loop
+from eden_memory.errors import Invalid, describe
+from eden_memory.limits import MOST_HITS
+from eden_memory.tasks import off_the_loop
 
 T = TypeVar("T")
 SMALL_BODY = 100_000

@@ -13,7 +13,7 @@ from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.gateway.turns import Turns, last_user_text
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_TURNS
 from eden_memory.mongo.application_ids import typed

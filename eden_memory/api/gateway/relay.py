@@ -16,7 +16,7 @@ from eden_memory.api.gateway.problems import problem
 from eden_memory.api.gateway.upstream import Away, to_caller
 from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS
 from eden_memory.mongo.document_fields import text_of
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 
 NOTICE = b"x-eden-notice"
 EVENT = b"data:"

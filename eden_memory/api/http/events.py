@@ -20,7 +20,7 @@ from eden_memory.memory.results import MemoryChange
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.memory_changes import position, seen_by
 from eden_memory.operations.table import BY_NAME
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 
 T = TypeVar("T")
 CHANGE = TypeAdapter(MemoryChange)

@@ -28,7 +28,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer, SignalLessServer, health_app
 from eden_memory.stages.process import Process, ProcessPart, Signals, State
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 
 ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")
 SHOWN_HEADERS = ("ETag", "Retry-After")

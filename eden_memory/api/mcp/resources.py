@@ -19,12 +19,11 @@ from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.mcp.mcp_connection import Door
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError, NotFound
+from eden_memory.errors import EdenError, NotFound, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.memory_changes import position
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")

@@ -16,8 +16,8 @@ from eden_memory.api.http.doors import demand_everywhere
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.scope_routes import open_scope
 from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, visit
-from eden_memory.constants import LONGEST_BLOB
 from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.limits import LONGEST_BLOB
 from eden_memory.memory.browsing_store import Filters
 from eden_memory.memory.results import BlobView, FactView, ReflectionView
 from eden_memory.mongo.application_ids import id_of, typed

@@ -14,7 +14,7 @@ from eden_memory.api.ui import (
     scope_routes,
     window_routes,
 )
-from eden_memory.extras import needs
+from eden_memory.errors import needs
 
 ROUTERS = (
     entry_routes.router,

@@ -12,8 +12,7 @@ from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.pages import is_operator, render
 from eden_memory.api.ui.visiting import address
-from eden_memory.error_text import describe
-from eden_memory.errors import Conflict
+from eden_memory.errors import Conflict, describe
 from eden_memory.kafka.connection import answering
 from eden_memory.kafka.lag import LagReader, LagReading
 from eden_memory.logs import LibraryLogger

@@ -12,9 +12,9 @@ from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.formation.offline.statements import statements
 from eden_memory.formation.prompt_material import TranscriptLine
+from eden_memory.limits import STANDARD
 from eden_memory.memory.results import Added
 from eden_memory.models.catalogue import chat_providers
-from eden_memory.scope_limits import STANDARD
 from eden_memory.settings import Settings
 
 

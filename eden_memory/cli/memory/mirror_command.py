@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from eden_memory import structured_logs
+from eden_memory.cli import structured_logs
 from eden_memory.cli.memory.viewer import Agent, Session, User, Viewer, who
 from eden_memory.errors import Invalid
 from eden_memory.files.mirror_folder import MirrorFolder
 from eden_memory.files.mirroring import MirroredMemory, Mirroring
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.settings import Settings
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="the folder of the files")]
 

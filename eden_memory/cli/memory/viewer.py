@@ -11,6 +11,7 @@ import typer
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import EdenError, NotFound
@@ -20,7 +21,6 @@ from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import found_document
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
-from eden_memory.structured_logs import warnings_only
 
 T = TypeVar("T")
 AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"

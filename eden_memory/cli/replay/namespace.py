@@ -8,10 +8,11 @@ import typer
 
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_shown import formed, not_carried, user_edits
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
-from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.names import ORIGINAL, Placement
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
@@ -29,7 +30,6 @@ from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
-from eden_memory.structured_logs import warnings_only
 
 COLUMNS = ("namespace", "", "kind", "pipeline", "state", "made", "documents", "size")
 

@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 
 from eden_memory.cli.replay.progress import RebuildProgress
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.errors import EdenError
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.namespace_names import checked
 from eden_memory.replay.rebuild.namespace_rebuild import SHOWN, NamespaceRebuild
 from eden_memory.settings import Settings
 from eden_memory.stages.process import run
-from eden_memory.structured_logs import warnings_only
 
 Name = Annotated[str | None, typer.Argument(help="the namespace; made if there is none")]
 Follow = Annotated[bool, typer.Option("--follow", help="go on with what is published, until Ctrl-C")]

@@ -16,12 +16,13 @@ from typer.core import TyperGroup
 
 from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay.reform_report import report
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import width
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.replay.reform.namespace_reform import (
     Confirmation,
@@ -35,8 +36,7 @@ from eden_memory.replay.reform.namespace_reform import (
 )
 from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.settings import Settings
-from eden_memory.structured_logs import warnings_only
-from eden_memory.task_ending import heeding
+from eden_memory.tasks import heeding
 
 if TYPE_CHECKING:
     from eden_memory.evals.dataset import EvalSet

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.replay.reform_shown import additions_line
+from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import console, line
 from eden_memory.cli.terminal import moment, plain
 from eden_memory.local.servers import endpoints
@@ -32,7 +33,6 @@ from eden_memory.replay.comparing.report import (
 )
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.settings import Settings
-from eden_memory.structured_logs import warnings_only
 
 MOST = 10
 Name = Annotated[str, typer.Argument(help="the namespace")]

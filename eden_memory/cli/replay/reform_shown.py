@@ -11,7 +11,7 @@ from rich.table import Table
 from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.tables import line
 from eden_memory.cli.terminal import plain
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.replay.namespaces.switching import Switchover
 from eden_memory.replay.reform.reform_plan import ReformPlan, total
 from eden_memory.replay.reform.reform_run import ReformProgress

@@ -10,9 +10,9 @@ from typing import Any
 
 from eden_memory.formation import prompt_material as material
 from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, judge, reflections
+from eden_memory.limits import cut_at_sentence, words_of
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import ConsolidatedText, ModelAnswer
-from eden_memory.word_limits import cut_at_sentence, words_of
 
 _RULES: dict[type, Callable[[Any], ModelAnswer]] = {
     material.FactMaterial: facts,

@@ -35,6 +35,7 @@ from eden_memory.formation.prompt_material import (
     fact_label,
 )
 from eden_memory.formation.transcript import NUMBERED, REMOVED
+from eden_memory.limits import cut_at_sentence
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,
@@ -45,7 +46,6 @@ from eden_memory.schemas.answers import (
     StatedReflection,
     StatedReflections,
 )
-from eden_memory.word_limits import cut_at_sentence
 
 Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
 _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DELETE": "no longer holds"}

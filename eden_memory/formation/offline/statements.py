@@ -25,7 +25,7 @@ from eden_memory.formation.offline.sentences import (
 )
 from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.formation.transcript import REMOVED
-from eden_memory.word_limits import cut_at_sentence
+from eden_memory.limits import cut_at_sentence
 
 _INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
 UNNAMED = re.compile(r"User(?: \d+)?$")

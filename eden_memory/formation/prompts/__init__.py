@@ -27,7 +27,7 @@ from eden_memory.formation.prompt_material import (
     longest_answer,
 )
 from eden_memory.models.question import Prompt
-from eden_memory.unseen import without_unseen
+from eden_memory.redaction import without_unseen
 
 
 class Fence:

@@ -15,13 +15,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.assembly.handlers import Account
-from eden_memory.call_costs import CHARGED
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.metrics import CHARGED
 from eden_memory.mongo.documents import packed_of, plain
-from eden_memory.names import Names
-from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.names import ORIGINAL, Names, Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.comparing.matching import (
     WORDS,

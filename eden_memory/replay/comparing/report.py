@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PrivateAttr
 
-from eden_memory.call_costs import known_cost
+from eden_memory.metrics import known_cost
 from eden_memory.replay.comparing.matching import Pair
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 

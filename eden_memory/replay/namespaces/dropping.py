@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics
-from eden_memory.names import FORMING, MEMORY
-from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
+from eden_memory.names import FORMING, MEMORY, ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from eden_memory.errors import EdenError, NotFound
-from eden_memory.placement import ORIGINAL, Placement, collections_of
+from eden_memory.names import ORIGINAL, Placement, collections_of
 from eden_memory.schemas.documents import (
     Consolidated,
     Document,

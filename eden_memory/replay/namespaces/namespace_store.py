@@ -18,7 +18,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.validators import validator_of
-from eden_memory.placement import ORIGINAL, Placement, collections_of
+from eden_memory.names import ORIGINAL, Placement, collections_of
 from eden_memory.replay.namespaces.namespace_names import KINDS, READY
 from eden_memory.schemas.documents import Live, Namespace, Place
 from eden_memory.settings import Settings

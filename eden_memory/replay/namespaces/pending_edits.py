@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation

@@ -15,12 +15,11 @@ from aiokafka.errors import KafkaError
 
 from eden_memory.assembly.handlers import MongoClient
 from eden_memory.assembly.stage_parts import stage_parts
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import server_time
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
@@ -30,7 +29,7 @@ from eden_memory.replay.reform.reform_store import MongoReforms, at_work
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.process import ProcessPart, State, Together
-from eden_memory.task_ending import Unawaited, end, first_of
+from eden_memory.tasks import Unawaited, end, first_of
 
 log = LibraryLogger("eden.shadows")
 

@@ -9,13 +9,12 @@ from uuid import uuid4
 from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.models.catalogue import vectors_of
-from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation

@@ -18,8 +18,7 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.names import Names, Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.replay.group_progress import GroupProgress, Offsets, behind, passed
@@ -43,7 +42,7 @@ from eden_memory.stages.patience import until_done
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Decision, Delivery, Handler
 from eden_memory.stages.worker import Bounds, Worker
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 
 BATCH = 1_500
 """Records of one partition that are written together: those of one scope go into one transaction."""

@@ -18,7 +18,7 @@ from eden_memory.schemas.events import FormationRequested, ModelCalled
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Ledger, Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from eden_memory.usage.formation_completion import complete
 from eden_memory.windows.window_request import StoredWindow, Windows
 

@@ -13,7 +13,7 @@ from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear

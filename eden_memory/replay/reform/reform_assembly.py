@@ -22,7 +22,7 @@ from eden_memory.kafka.topic_reading import places_in
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.models.stored_answers import AnswerStore
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformCap
@@ -37,7 +37,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.worker import Bounds
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from eden_memory.usage.totals_store import MongoTotals
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.trigger_store import MongoTriggerStore

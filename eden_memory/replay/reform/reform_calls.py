@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from eden_memory.failures import CapReached
+from eden_memory.errors import CapReached
 from eden_memory.models.stored_answers import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.envelope import Envelope

@@ -14,13 +14,13 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly import handlers
-from eden_memory.call_costs import CHARGED
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.metrics import CHARGED
 from eden_memory.models.catalogue import (
     OFFLINE,
     chosen,

@@ -9,8 +9,7 @@ from decimal import Decimal
 
 from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
@@ -27,7 +26,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, Together
 from eden_memory.stages.slots import Slots
-from eden_memory.task_ending import end, first_of
+from eden_memory.tasks import end, first_of
 
 log = LibraryLogger()
 LOOK_SECONDS = 0.5

@@ -12,16 +12,14 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, describe
 from eden_memory.kafka.topics import Topic, Topics, read_topics, topics_path
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.limits import limits_of
+from eden_memory.names import Names, Placement
 from eden_memory.schemas.documents import Override, ReformAsked, Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.reasons import reasons
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import limits_of
 from eden_memory.settings import KafkaSettings, Settings, SettingsGroup
 
 

@@ -14,8 +14,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.names import Names, Placement
 from eden_memory.replay.namespaces import namespace_names as judging
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces
 from eden_memory.replay.restore.restored_store import NOTES, note_of

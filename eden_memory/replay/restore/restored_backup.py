@@ -38,7 +38,7 @@ from eden_memory.schemas.events import Forgotten, ScopeChanged
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
-from eden_memory.task_ending import all_of, run_until_first
+from eden_memory.tasks import all_of, run_until_first
 
 log = LibraryLogger()
 LEASE, LEASE_SECONDS = "restored", 30.0

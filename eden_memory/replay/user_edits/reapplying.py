@@ -19,8 +19,7 @@ from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.question import Embedder
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.names import Names, Placement, traceparent
 from eden_memory.replay.comparing.matching import related, same, same_figures
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.user_edits.added_memory import AddedMemoryStore, mark_commands, stands_by_itself
@@ -41,7 +40,6 @@ from eden_memory.stages.handler_run import HandlerRun, UsageLog
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.tracing import traceparent
 
 SOURCE = "reform"
 BEFORE = timedelta(minutes=5)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.errors import EdenError
-from eden_memory.failures import ProviderError
+from eden_memory.errors import EdenError, ProviderError
 from eden_memory.models.question import Asking
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding

@@ -41,7 +41,7 @@ ENDS = {
 LIBRARY = """
 import asyncio, json, sys
 from eden_memory.api import MemoryService
-from eden_memory.extras import MissingExtra
+from eden_memory.errors import MissingExtra
 
 async def asked(memory, kind):
     try:
@@ -69,7 +69,7 @@ asyncio.run(main())
 PROVIDER = """
 import asyncio, json
 from eden_memory.api import SyncMemoryService
-from eden_memory.extras import MissingExtra
+from eden_memory.errors import MissingExtra
 with SyncMemoryService() as memory:
     try:
         memory.search_facts("boat", user="rui", search_type="semantic")
@@ -79,7 +79,7 @@ with SyncMemoryService() as memory:
 EXTRAS_OF_COMMANDS = """
 import json
 from eden_memory.cli.main import COMMANDS
-from eden_memory.extras import MissingExtra
+from eden_memory.errors import MissingExtra
 told = {}
 for name, entry in COMMANDS.items():
     try:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from eden_memory.own_process import claim_process
+from eden_memory.tasks import claim_process
 from tests.integration.memory.stage_kit import StageKit
 from tests.integration.stages_on_servers import on_servers, settings_of
 from tests.quick_sessions import quicken

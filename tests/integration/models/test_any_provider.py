@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.failures import ProviderError
+from eden_memory.errors import ProviderError
 from eden_memory.models.call_accounts import Cost
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.settings import ModelsSettings, Settings

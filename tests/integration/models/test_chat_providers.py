@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.provider_calls import CallFailed, ChatProvider, Completion, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
 from tests.integration.models.conftest import KEY, chat_of

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.openai import CompatibleChat
 from eden_memory.models.provider_calls import CallFailed, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts

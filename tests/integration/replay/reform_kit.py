@@ -13,7 +13,7 @@ from rich.console import Console
 from eden_memory.cli.replay.reform import Ended, reformed
 from eden_memory.kafka.topics import load_topics
 from eden_memory.models.provider_calls import Tokens
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.namespace_reform import ReformRequest

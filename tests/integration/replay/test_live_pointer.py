@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop

@@ -10,7 +10,7 @@ import pytest
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
 from eden_memory.errors import EdenError
-from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.pipeline import ATLAS_WRITER, FACT_DEDUP, FORGETTING
 from eden_memory.replay.installation import installation

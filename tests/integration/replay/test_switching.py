@@ -20,7 +20,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.app import system as app
 from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.errors import EdenError
-from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop

@@ -15,8 +15,7 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.names import Names
-from eden_memory.placement import Placement
+from eden_memory.names import Names, Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores

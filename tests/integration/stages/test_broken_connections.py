@@ -22,7 +22,7 @@ from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
-from eden_memory.task_ending import end
+from eden_memory.tasks import end
 from tests.integration.stages.harness import (
     Answered,
     Bench,

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.settings import Settings
 from eden_memory.stages import deciding, stage_health

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.receipts.receipt_store import erased_by
 from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 from eden_memory.schemas.ids import encode

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from eden_memory.failures import ProviderError
+from eden_memory.errors import ProviderError
 from eden_memory.stages.stage import Delivery, Emitted, RetryPolicy
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answered, asked, running, stage

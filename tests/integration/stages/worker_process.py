@@ -19,13 +19,13 @@ from pydantic import SecretStr
 
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.mongo.client import connect
-from eden_memory.own_process import claim_process
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
+from eden_memory.tasks import claim_process
 from tests.integration.stages.harness import Bench, answered, stage
 from tests.quick_sessions import quicken
 

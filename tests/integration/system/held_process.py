@@ -8,10 +8,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from eden_memory.own_process import claim_process
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.tasks import claim_process
 from tests.integration.system.running_system import stages
 
 Store = Callable[[MongoLedger, StageOutcome], Awaitable[StageOutcome]]

@@ -13,11 +13,11 @@ from eden_memory.cli.trace import chain_of
 from eden_memory.errors import EdenError
 from eden_memory.models.provider_calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.names import span_id, trace_id
 from eden_memory.observability.causal_chain import Node
 from eden_memory.observability.causal_chain_store import shares_of
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
-from eden_memory.tracing import span_id, trace_id
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.memory_cost import total
 from eden_memory.usage.totals_store import MongoTotals, UsageQuery

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.names import trace_id
 from eden_memory.settings import OtelSettings, Settings
 from eden_memory.telemetry.spans import exporting
-from eden_memory.tracing import trace_id
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import doors_of
 from tests.integration.replay.reform_kit import quiet

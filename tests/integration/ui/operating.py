@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Sequence
 
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import WORD
 from tests.integration.system.running_system import System, until

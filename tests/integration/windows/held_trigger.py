@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from eden_memory.assembly.stage_parts import stage_parts
-from eden_memory.own_process import claim_process
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
+from eden_memory.tasks import claim_process
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import BatchWrite
 from tests.quick_sessions import quicken

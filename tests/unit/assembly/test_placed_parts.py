@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.errors import ServerAway
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.replay.namespaces import standby_writers
 from eden_memory.replay.namespaces.standby_writers import Made, StandbyWriters
 from eden_memory.stages.process import State, Together

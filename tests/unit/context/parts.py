@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eden_memory.access.visible import VisibleScope
+from eden_memory.limits import limits_of
 from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import limits_of
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT = Scope.of_agent("s.a")

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from eden_memory.access.visible import VisibleScope
 from eden_memory.context.context_xml import FactLine, age_of, attribute, clean, context_xml, one_line
+from eden_memory.redaction import without_unseen
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MemorySettings
-from eden_memory.unseen import without_unseen
 from tests.unit.context.parts import AGENT, NOON, before, fact, reflection, shown
 
 USER, GROUP = Scope.of_user("s.a", "s.ada"), Scope.of_group("s.a", "i.7")

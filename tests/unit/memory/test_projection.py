@@ -1,6 +1,6 @@
 """Facts, reflections, blobs and snapshots out of records, case by case."""
 
-from eden_memory.constants import MOST_SOURCES
+from eden_memory.limits import MOST_SOURCES
 from eden_memory.schemas.documents import HISTORY, RECENT_FACTS
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Statement

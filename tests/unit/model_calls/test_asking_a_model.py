@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.failures import PermanentError, ProviderError, QuestionSpent
+from eden_memory.errors import PermanentError, ProviderError, QuestionSpent
 from eden_memory.models.asking_model import AskingModel
 from eden_memory.models.judging import TRUNCATED, complete_items
 from eden_memory.models.provider_calls import CallFailed, PromptTurn

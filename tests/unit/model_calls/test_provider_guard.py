@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import Gauge
 
 from eden_memory import metrics
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.breaker import Breaker, ProviderAway
 from eden_memory.models.guard import Gate, Guard
 from eden_memory.models.provider_calls import CallFailed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.models.cached_embedders import KeptEmbedder
 from eden_memory.models.call_accounts import CENTS, shared, shared_cost
 from eden_memory.models.provider_calls import CallFailed, Tokens

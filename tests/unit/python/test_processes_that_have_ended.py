@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory import own_process
-from eden_memory.own_process import naming_process, proved_dead
+from eden_memory import tasks
+from eden_memory.tasks import naming_process, proved_dead
 
 OURS = naming_process("eden-memory")
 pytestmark = pytest.mark.skipif(OURS == "eden-memory", reason="this system does not tell processes apart")
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(OURS == "eden-memory", reason="this system does 
 
 def ended() -> str:
     """The client id of a process that has ended."""
-    code = "from eden_memory.own_process import naming_process; print(naming_process('eden-memory'))"
+    code = "from eden_memory.tasks import naming_process; print(naming_process('eden-memory'))"
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -76,6 +76,6 @@ def test_where_proc_is_of_another_namespace_nothing_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "self").symlink_to(str(os.getpid() + 1))
-    monkeypatch.setattr(own_process, "PROC", tmp_path)
+    monkeypatch.setattr(tasks, "PROC", tmp_path)
     assert naming_process("eden-memory") == "eden-memory"
     assert not proved_dead(OURS)

@@ -6,7 +6,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_names import beside
 from eden_memory.schemas.documents import Namespace
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.failures import CapReached
+from eden_memory.errors import CapReached
 from eden_memory.replay.reform.feeding import ReformCap
 from eden_memory.replay.reform.reform_calls import Capped
 from eden_memory.replay.reform.reform_settings import PlannedWindow

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.errors import Invalid
-from eden_memory.failures import ProviderError
+from eden_memory.errors import Invalid, ProviderError
 from eden_memory.models.question import Asking
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.fields import pack_vector

@@ -9,8 +9,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from eden_memory.errors import EdenError
-from eden_memory.failures import ProviderError
+from eden_memory.errors import EdenError, ProviderError
 from eden_memory.models.rerankers import HttpReranker, reranker_of
 from eden_memory.settings import SearchSettings
 

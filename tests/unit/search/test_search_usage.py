@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 
-from eden_memory.call_costs import unpriced
+from eden_memory.metrics import unpriced
 from eden_memory.models.cached_embedders import ENTRY_BYTES, SearchEmbedder
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.search.search_count_store import SearchUsage

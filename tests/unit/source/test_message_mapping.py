@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.mongo.document_fields import Unusable, cut, moment_of, text_of
+from eden_memory.names import traceparent
 from eden_memory.schemas.envelope import Envelope, rfc3339
 from eden_memory.schemas.events import Watermark, decode
 from eden_memory.schemas.events.chat import MessageRecorded
 from eden_memory.source.message_mapping import FieldPaths, watermark
-from eden_memory.tracing import traceparent
 from tests.unit.source.mappings import (
     BEGAN,
     SOURCE,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.kafka.record import Record
+from eden_memory.names import span_id
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events.base import Event
@@ -16,7 +17,6 @@ from eden_memory.stages.codec import Encoder, event_id
 from eden_memory.stages.dead_letters import Origin, dead_letter, record_of
 from eden_memory.stages.failure_decisions import Failure, given_up
 from eden_memory.stages.stage import Delivery, Emit, Erase
-from eden_memory.tracing import span_id
 
 AWARE = CodecOptions[dict[str, object]](tz_aware=True)
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from eden_memory.stages.controls import Pause
 from eden_memory.stages.lanes import Lanes, Unit
 from eden_memory.stages.stage import RetryPolicy
 from eden_memory.stages.stage_health import StageHealth
-from eden_memory.task_ending import Deadline, Unawaited, end, heeding
+from eden_memory.tasks import Deadline, Unawaited, end, heeding
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

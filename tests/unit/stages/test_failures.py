@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.errors import BulkWriteError, DocumentTooLarge, NotPrimaryError, OperationFailure
 
-from eden_memory.failures import CapReached, PermanentError, ProviderError
+from eden_memory.errors import CapReached, PermanentError, ProviderError
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, classify, delay
 from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import RetryPolicy

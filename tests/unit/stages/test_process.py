@@ -66,7 +66,7 @@ async def test_a_part_that_survives_its_cancelling_is_left_behind() -> None:
 
 PROGRAM = """
 import asyncio, os, signal, sys, time
-from eden_memory import structured_logs
+from eden_memory.cli import structured_logs
 from eden_memory.stages import process
 
 structured_logs.configure()

@@ -8,7 +8,7 @@ import pytest
 import structlog
 from pymongo.errors import OperationFailure
 
-from eden_memory.awaited import SAID_SECONDS
+from eden_memory.logs import SAID_SECONDS
 from eden_memory.stages import patience, worker
 from eden_memory.stages.patience import ServerRefusals, until_done
 from eden_memory.stages.stage import RetryPolicy

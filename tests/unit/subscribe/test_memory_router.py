@@ -18,13 +18,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 
 from eden_memory.kafka.topics import load_topics
+from eden_memory.names import traceparent
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.subscribe import About, MemoryRouter, NewestVersions, Retries, Tombstone
 from eden_memory.subscribe.retries import DEAD_HEADERS
-from eden_memory.tracing import traceparent
 
 EXAMPLE = next(iter(examples_of("FactChanged", 1).values()))
 PUBLISHED = Path(__file__).parents[2] / "contract/published/asyncapi/asyncapi-3.0.0.json"

@@ -9,6 +9,7 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from eden_memory.names import following, span_id, traceparent
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
@@ -25,7 +26,6 @@ from eden_memory.telemetry.spans import (
     exporting,
     sent,
 )
-from eden_memory.tracing import following, span_id, traceparent
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

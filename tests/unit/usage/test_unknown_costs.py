@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import cast
 
-from eden_memory.call_costs import known_cost
 from eden_memory.cli.watch import _figures  # pyright: ignore[reportPrivateUsage]
 from eden_memory.memory.results import FactHistory, FactView, VersionView
+from eden_memory.metrics import known_cost
 from eden_memory.observability.watching import FormationProgress
 from eden_memory.replay.comparing.report import StageSpending
 from tests.calls import called

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from eden_memory.constants import MOST_SESSION_USERS
 from eden_memory.forgotten import Mark
+from eden_memory.limits import MOST_SESSION_USERS
 from eden_memory.metrics import TRIGGER_REFUSED
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.stages.stage import Decision, Delivery, Emit

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.own_process import claim_process
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
+from eden_memory.tasks import claim_process
 from tests.integration.formation.consolidation.consolidation_kit import Kit
 from tests.integration.stages_on_servers import on_servers, settings_of
 from tests.quick_sessions import quicken

@@ -10,7 +10,7 @@ import pytest
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.due_scope_store import announce, scopes_due

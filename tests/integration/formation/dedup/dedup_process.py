@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
-from eden_memory.own_process import claim_process
+from eden_memory.tasks import claim_process
 from tests.integration.formation.dedup.dedup_servers import run_process
 from tests.quick_sessions import quicken
 

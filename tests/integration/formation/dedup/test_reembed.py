@@ -11,7 +11,7 @@ from eden_memory.memory.reembedding_store import Reembedding, embedding_models_i
 from eden_memory.metrics import DEDUP
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.placement import Placement
+from eden_memory.names import Placement
 from eden_memory.schemas.documents import Live
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactCommanded, decode

@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
-from eden_memory.own_process import claim_process
+from eden_memory.tasks import claim_process
 from tests.integration.formation.extraction.extraction_kit import run_process
 from tests.quick_sessions import quicken
 from tests.unit.formation.extraction.windows import fact, reflection

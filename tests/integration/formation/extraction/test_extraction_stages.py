@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ExtractedFacts, ModelAnswer, StatedReflections

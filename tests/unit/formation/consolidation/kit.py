@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from eden_memory.failures import PermanentError, QuestionSpent
+from eden_memory.errors import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.formation.prompts import Fence

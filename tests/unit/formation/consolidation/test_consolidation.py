@@ -6,18 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.failures import PermanentError, QuestionSpent
+from eden_memory.errors import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark
 from eden_memory.formation.consolidation_rules import change_of, due, within_limit
 from eden_memory.formation.prompt_material import DatedText
+from eden_memory.limits import CHARACTERS_OF_A_WORD, DEFAULTS, words_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import DEFAULTS
 from eden_memory.stages.stage import Dead, Decision, Retry
-from eden_memory.word_limits import CHARACTERS_OF_A_WORD, words_of
 from tests.unit.formation.consolidation.kit import (
     USER,
     Around,

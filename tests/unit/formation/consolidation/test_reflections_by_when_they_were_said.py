@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.formation.prompt_material import ConsolidationMaterial
+from eden_memory.limits import DEFAULTS
 from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
-from eden_memory.scope_limits import DEFAULTS
 from eden_memory.stages.stage import Decision
 from tests.unit.formation.consolidation.kit import Around, Model, at, delivery, reflection, snapshot
 from tests.unit.memory.memory_histories import SESSION, closed, delivered, minute

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from math import sqrt
 from typing import Any
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.formation.prompt_material import DecisionMaterial

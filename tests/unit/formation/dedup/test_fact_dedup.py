@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.constants import MOST_SOURCES
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
+from eden_memory.limits import MOST_SOURCES
 from eden_memory.metrics import DEDUP
 from eden_memory.models.judging import parsed
 from eden_memory.processors import fact_dedup

@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.extraction_results import proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
+from eden_memory.limits import STANDARD
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactsExtracted, decode
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD
 from tests.unit.formation.extraction.windows import (
     AGENT,
     AGENT_SCOPE,

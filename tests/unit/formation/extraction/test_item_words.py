@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.word_limits import CHARACTERS_OF_A_WORD, fitted, words_of
+from eden_memory.limits import CHARACTERS_OF_A_WORD, fitted, words_of
 
 texts = st.lists(
     st.text(st.characters(exclude_categories=("Z", "C")), min_size=1, max_size=12), max_size=80

@@ -6,10 +6,10 @@ import pytest
 
 from eden_memory.forgotten import Mark, Marks, ids_of_window
 from eden_memory.formation.transcript import ENDING
+from eden_memory.limits import STANDARD
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FactsExtracted
-from eden_memory.scope_limits import STANDARD
 from tests.unit.formation.extraction.windows import (
     AGENT,
     MARA,

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.limits import CHARACTERS_OF_A_WORD, DEFAULTS, STANDARD
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ExtractedFacts, StatedReflections
-from eden_memory.scope_limits import DEFAULTS, STANDARD
-from eden_memory.word_limits import CHARACTERS_OF_A_WORD
 from tests.unit.formation.extraction.windows import (
     AGENT_SCOPE,
     ALL_SCOPES,

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from eden_memory.failures import PermanentError
+from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import ReflectionMaterial, ScopeBrief
+from eden_memory.limits import STANDARD
 from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import STANDARD
 from tests.unit.context.parts import stored_snapshot
 from tests.unit.formation.extraction.windows import (
     AGENT,

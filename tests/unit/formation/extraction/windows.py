@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.window_question import SharedKnowledge
+from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.metrics import EXTRACTION_ITEMS
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
@@ -32,7 +33,6 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
-from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_request import StoredWindow, refs

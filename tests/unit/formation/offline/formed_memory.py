@@ -21,6 +21,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
+from eden_memory.limits import DEFAULTS, STANDARD
 from eden_memory.models.question import Asking, Embedder, Prompt
 from eden_memory.schemas.answers import (
     ConsolidatedText,
@@ -31,7 +32,6 @@ from eden_memory.schemas.answers import (
 )
 from eden_memory.schemas.fields import unpack_vector
 from eden_memory.schemas.scopes import ScopeKind
-from eden_memory.scope_limits import DEFAULTS, STANDARD
 
 A = TypeVar("A", bound=ModelAnswer)
 MESSAGES = 45

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from eden_memory.error_text import describe
+from eden_memory.errors import describe
 from eden_memory.logs import describe_errors
 
 INDENT = " " * 9

@@ -1,12 +1,23 @@
-"""Running tasks side by side until the first ends, and ending them: a cancellation may get lost in a library."""
+"""Tasks, timers and facts of this process.
+
+Work that wakes a process costs several times as much as the same work beside other work: caches are cold by then.
+"""
 
 import asyncio
+import os
+import random
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+
+from eden_memory.errors import Invalid
 
 T = TypeVar("T")
 AGAIN_SECONDS = 1.0
@@ -208,3 +219,107 @@ class Deadline:
         ours = self._fired and self._task.cancelling() <= self._before
         if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError from error
+
+
+PHASE = random.uniform(0.0, 60.0)  # noqa: S311 - nothing secret
+"""Seconds by which the ticks of this process differ from those of others on its machine."""
+LEAST = 0.5
+"""The first wait of a timer takes at least this share of its period."""
+
+
+def until_tick(seconds: float) -> float:
+    """Return the seconds until the next tick of timers with this period: half of it to one and a half times.
+
+    All timers of a process count from one moment, so periods that are multiples of each other meet.
+    """
+    left = seconds - (asyncio.get_running_loop().time() + PHASE) % seconds
+    return left if left >= LEAST * seconds else left + seconds
+
+
+_ours: list[bool] = []
+_longest: ContextVar[float] = ContextVar("longest", default=float("inf"))
+PROC = Path("/proc")
+STARTED = 19
+"""Of the fields of /proc/PID/stat behind the process's name: when it started."""
+
+
+def claim_process() -> None:
+    """Say that this process runs nothing but Eden Memory, before it connects to anything."""
+    _ours.append(True)
+
+
+def process_is_ours() -> bool:
+    """Whether somebody has said so."""
+    return bool(_ours)
+
+
+@contextmanager
+def answering_within(seconds: float) -> Generator[None]:
+    """Give a server that does not answer no more than so many seconds in the block."""
+    before = _longest.set(seconds)
+    try:
+        yield
+    finally:
+        _longest.reset(before)
+
+
+def patience(seconds: float) -> float:
+    """Return how long to wait for a server's first answer: the seconds, or fewer where a person waits."""
+    return min(seconds, _longest.get())
+
+
+def naming_process(name: str) -> str:
+    """`eden-memory` → `eden-memory.<kernel>.<pid>.<start>`; unchanged where the system does not tell."""
+    kernel, fields = _kernel(), _fields(os.getpid())
+    return name if kernel is None or fields is None else f"{name}.{kernel}.{os.getpid()}.{fields[STARTED]}"
+
+
+def proved_dead(name: str) -> bool:
+    """Whether the process that :func:`naming_process` named has ended; False wherever that cannot be proved.
+
+    It can only of a process of this boot and this pid namespace: a pid that is gone, or that started another time.
+    """
+    parts = name.split(".")
+    if len(parts) != 4 or parts[1] != _kernel() or not parts[2].isdecimal():
+        return False
+    try:
+        os.kill(int(parts[2]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass  # it is there, and belongs to somebody else
+    fields = _fields(int(parts[2]))
+    return fields is not None and fields[STARTED] != parts[3]
+
+
+def _kernel() -> str | None:
+    """This boot, with the namespaces of pids and of start times; None where /proc is not this process's own."""
+    try:
+        if os.readlink(PROC / "self") != str(os.getpid()):
+            return None
+        boot = (PROC / "sys/kernel/random/boot_id").read_text()
+        namespaces = [os.readlink(PROC / "self/ns" / kind) for kind in ("pid", "time")]
+    except OSError:
+        return None
+    return blake2b(f"{boot} {namespaces}".encode(), digest_size=6).hexdigest()
+
+
+def _fields(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat behind the process's name; None where there are none."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return the time in UTC; one without a zone is in UTC already.
+
+    Invalid for the first or last hours of the calendar in another zone: UTC has no such time, nor has MongoDB.
+    """
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise Invalid("a time lies outside of the calendar", "In UTC its year is 1 to 9999.") from None

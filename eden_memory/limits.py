@@ -1,0 +1,325 @@
+"""Numbers that decide what is formed, kept, shown or accepted: constants, and limits of each scope.
+
+docs/reference/settings.md lists them from this file. Numbers that only divide work (batches, pauses, timeouts) stand
+in the module that uses them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.scopes import Scope, ScopeKind, Sharing, SharingMode
+
+CHARACTERS_PER_TOKEN = 4.5
+"""Characters that count as one token of a window."""
+USER_WEIGHT = 1.0
+"""Weight of a user's tokens in a window."""
+TOOL_WEIGHT = 0.5
+"""Weight of the tokens of tools, the system and others in a window."""
+ASSISTANT_WEIGHT = 0.2
+"""Weight of an assistant's tokens in a window."""
+SHOWN_OF_A_BUFFER = 2
+"""A prompt and a context show the newest of a buffer: so many times the scope's threshold, at most."""
+ABSORBED_AT_ONCE = 200
+"""Reflections that one consolidation absorbs, at most."""
+CONSOLIDATION_SECONDS = 30.0
+"""Seconds of the windows' time between two consolidations of a scope, unless contexts would cut its buffer."""
+MOST_SOURCES = 500
+"""Messages that a fact rests on, as far as mere repetition adds to them: a version names them all."""
+MOST_FACTS_TOGETHER = 64
+"""New facts of a scope that are compared and decided in one call, at most."""
+LONGEST_FACT = 2_000
+"""Characters of a fact that a person edits or adds, at most: it stands in prompts, contexts and snapshots."""
+LONGEST_BLOB = 60_000
+"""Characters of a blob that a person writes, at most; the scope's word limit counts besides."""
+LONGEST_REASON = 1_000
+"""Characters of the reason for a change, at most."""
+LONGEST_GUIDANCE = 4_000
+"""Characters of a stream's guidance, at most: it stands in the prompts of every window."""
+LONGEST_SHARD_NAME = 100
+"""Characters of a shard's name, at most."""
+MOST_RETENTION_DAYS = 36_500
+"""Days after which a stream's facts may expire, at most."""
+MOST_ADDED_TEXTS = 500
+"""Messages that one call of `add` takes, at most."""
+MOST_ADDED_CHARACTERS = 1_000_000
+"""Characters that one call of `add` takes, at most."""
+MOST_QUERIES = 3
+"""Queries of one search, at most."""
+MOST_QUERY_CHARACTERS = 2_000
+"""Characters of one query, at most."""
+MOST_FOUND = 200
+"""Facts that one search returns, at most."""
+MOST_HITS = 100
+"""Facts that a gateway's request may ask for with `memory_top_k`, at most."""
+MOST_LISTED = 200
+"""Items on one page of a list, at most."""
+MOST_READY_USERS = 1_000
+"""Users of a session whose contexts lie ready in `memory_contexts`, at most: each names all of them."""
+MOST_SESSION_USERS = 10_000
+"""Users who write in a session, at most: messages of further users become dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeLimits:
+    """Limits of one scope's memory; words are counted by whitespace."""
+
+    threshold: int
+    """Reflections in the buffer at which it consolidates."""
+    blob_words: int
+    least: int
+    """Reflections wanted of a window, at least and at most."""
+    most: int
+    extraction_guidance: str | None = None
+    consolidation_guidance: str | None = None
+    extraction_model: str | None = None
+    consolidation_model: str | None = None
+    retention_days: int | None = None
+    item_words: int | None = None
+    """Words of one fact or reflection; None: as FormationLimits says."""
+    active: bool = True
+    """False: switched off, nothing of it is formed, consolidated or shown."""
+
+    def until(self, said_at: datetime) -> datetime | None:
+        """When a fact that was said then expires; None: never."""
+        if self.retention_days is None:
+            return None
+        return said_at + timedelta(days=min(self.retention_days, MOST_RETENTION_DAYS))
+
+
+DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
+    "agent": ScopeLimits(10, 1_200, 0, 3),
+    "user": ScopeLimits(4, 300, 0, 4),
+    "session": ScopeLimits(4, 200, 1, 3),
+    "group": ScopeLimits(6, 400, 0, 3),
+    "shard": ScopeLimits(10, 600, 0, 3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FormationLimits:
+    """The limits that the settings set for all agents (EDEN_LIMITS_…)."""
+
+    scopes: Mapping[ScopeKind, ScopeLimits]
+    facts: int = 30
+    """Of one window, at most."""
+    fact_words: int = 30
+    reflection_words: int = 35
+    similar_facts: int = 5
+    """Known facts that a new one is compared with, at most."""
+    language: str | None = None
+    """Of everything that is formed; None: as the conversation has it."""
+    short_prompts: bool = False
+    """Ask by the prompts for small models."""
+
+
+STANDARD = FormationLimits(DEFAULTS)
+"""The settings' defaults."""
+
+
+def label_of(scope: Scope) -> str:
+    """The name of a scope in prompts: `agent`, `group`, `user`, `session`, `shard:<name>`."""
+    return f"shard:{scope.shard}" if scope.kind == "shard" else scope.kind
+
+
+def sharing_of(
+    label: str, streams: Mapping[str, Stream], mode: SharingMode, *, learns: bool = False
+) -> Sharing:
+    """Return how an agent, its groups (`agent`) or a shard (its label) is shared; the mode `private` always wins.
+
+    Else the shard's stream says, else its agent's stream, else, with the mode `agents`, the agent's own document
+    (`learns`).
+    """
+    if mode == "private":
+        return "private"
+    for name in dict.fromkeys((label, "agent")):
+        stream = streams.get(name)
+        if stream is not None and stream.sharing is not None:
+            return stream.sharing
+    return "team" if learns or mode == "team" else "private"
+
+
+def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimits = STANDARD) -> ScopeLimits:
+    """The limits of a scope; `streams` are its agent's, by label. A session's memory is always formed."""
+    base, own = limits.scopes[scope.kind], streams.get(label_of(scope))
+    if own is None:
+        return base
+    if not own.active:
+        return replace(base, active=scope.kind == "session")
+    least, most = _items(own, base)
+    return ScopeLimits(
+        threshold=own.threshold or base.threshold,
+        blob_words=own.word_limit or base.blob_words,
+        least=least,
+        most=most,
+        extraction_guidance=own.extraction_guidance,
+        consolidation_guidance=own.consolidation_guidance,
+        extraction_model=own.extraction_model,
+        consolidation_model=own.consolidation_model,
+        retention_days=own.retention_days,
+        item_words=own.item_word_limit or base.item_words,
+    )
+
+
+def _items(own: Stream, base: ScopeLimits) -> tuple[int, int]:
+    """Return the least and the most reflections of a window; of a stream that sets one, the other follows."""
+    least = base.least if own.min_items is None else own.min_items
+    most = max(base.most, own.min_items or 0) if own.max_items is None else own.max_items
+    return min(least, most), most
+
+
+AGENT, GROUP, USER = DEFAULTS["agent"], DEFAULTS["group"], DEFAULTS["user"]
+SESSION, SHARD = DEFAULTS["session"], DEFAULTS["shard"]
+
+
+class SettingsGroup(BaseModel):
+    """One group of settings; a name that it does not know is an error, not silence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Threshold = Annotated[
+    PositiveInt, Field(description="number of buffered reflections at which it consolidates")
+]
+BlobWords = Annotated[PositiveInt, Field(description="most words of its blob")]
+Least = Annotated[NonNegativeInt, Field(description="least reflections of a window")]
+Most = Annotated[NonNegativeInt, Field(description="most reflections of a window")]
+ItemWords = Annotated[
+    PositiveInt | None, Field(description="words of its facts and reflections; unset: as for all")
+]
+
+
+class LimitsSettings(SettingsGroup):
+    """How much is formed and kept; an agent's streams (`eden stream`) take precedence.
+
+    `threshold`: number of reflections at which a scope consolidates. `blob_words`: most words of its consolidated
+    text. `least`, `most`: reflections that a window is asked for. What exceeds a limit is cut and counted.
+    """
+
+    facts: PositiveInt = Field(STANDARD.facts, description="most facts of one window")
+    fact_words: PositiveInt = Field(STANDARD.fact_words, description="most words of a fact")
+    reflection_words: PositiveInt = Field(STANDARD.reflection_words, description="most words of a reflection")
+    similar_facts: PositiveInt = Field(
+        STANDARD.similar_facts, description="most known facts with which a new one is compared"
+    )
+    agent_threshold: Threshold = AGENT.threshold
+    agent_blob_words: BlobWords = AGENT.blob_words
+    agent_least: Least = AGENT.least
+    agent_most: Most = AGENT.most
+    agent_item_words: ItemWords = None
+    group_threshold: Threshold = GROUP.threshold
+    group_blob_words: BlobWords = GROUP.blob_words
+    group_least: Least = GROUP.least
+    group_most: Most = GROUP.most
+    group_item_words: ItemWords = None
+    user_threshold: Threshold = USER.threshold
+    user_blob_words: BlobWords = USER.blob_words
+    user_least: Least = USER.least
+    user_most: Most = USER.most
+    user_item_words: ItemWords = None
+    session_threshold: Threshold = SESSION.threshold
+    session_blob_words: BlobWords = SESSION.blob_words
+    session_least: Least = SESSION.least
+    session_most: Most = SESSION.most
+    session_item_words: ItemWords = None
+    shard_threshold: Threshold = SHARD.threshold
+    shard_blob_words: BlobWords = SHARD.blob_words
+    shard_least: Least = SHARD.least
+    shard_most: Most = SHARD.most
+    shard_item_words: ItemWords = None
+
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> Self:
+        for kind, of_kind in self.formation().scopes.items():
+            if of_kind.least > of_kind.most:
+                raise ValueError(f"{kind}_least is above {kind}_most")
+        return self
+
+    def formation(self) -> FormationLimits:
+        """As stages take them."""
+        scopes: dict[ScopeKind, ScopeLimits] = {
+            "agent": ScopeLimits(
+                self.agent_threshold,
+                self.agent_blob_words,
+                self.agent_least,
+                self.agent_most,
+                item_words=self.agent_item_words,
+            ),
+            "group": ScopeLimits(
+                self.group_threshold,
+                self.group_blob_words,
+                self.group_least,
+                self.group_most,
+                item_words=self.group_item_words,
+            ),
+            "user": ScopeLimits(
+                self.user_threshold,
+                self.user_blob_words,
+                self.user_least,
+                self.user_most,
+                item_words=self.user_item_words,
+            ),
+            "session": ScopeLimits(
+                self.session_threshold,
+                self.session_blob_words,
+                self.session_least,
+                self.session_most,
+                item_words=self.session_item_words,
+            ),
+            "shard": ScopeLimits(
+                self.shard_threshold,
+                self.shard_blob_words,
+                self.shard_least,
+                self.shard_most,
+                item_words=self.shard_item_words,
+            ),
+        }
+        return FormationLimits(scopes, self.facts, self.fact_words, self.reflection_words, self.similar_facts)
+
+
+_WORD = re.compile(r"\S+")
+_SENTENCE_END = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"')\\]\u00bb\u201d\u2019]*$")
+"""Also an ellipsis and the full-width marks; closing quotes and brackets may follow."""
+
+CHARACTERS_OF_A_WORD = 24
+"""More than words of any language have on average, so that only a text without spaces meets this bound."""
+
+
+def words_of(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+def cut_at_sentence(text: str, limit: int) -> str:
+    """The whole sentences that fit into `limit` words (at least 1); where not even one does, its first words.
+
+    The line structure of what stays is kept.
+    """
+    words = list(_WORD.finditer(text))
+    if len(words) <= limit:
+        return text.strip()
+    for last in range(limit - 1, -1, -1):
+        if _ends(text, words[last], words[last + 1]):
+            return text[: words[last].end()].strip()
+    return text[: words[limit - 1].end()].strip()
+
+
+def fitted(text: str, limit: int) -> str:
+    """One item within `limit` words, of 24 characters a word: text that has no spaces is bounded too.
+
+    Whole sentences are kept where they fill at least half of the limit, else the first words.
+    """
+    short = cut_at_sentence(text, limit)
+    if short != text.strip() and 2 * words_of(short) < limit:
+        short = " ".join(text.split()[:limit])
+    return short[: limit * CHARACTERS_OF_A_WORD].rstrip()
+
+
+def _ends(text: str, word: re.Match[str], following: re.Match[str]) -> bool:
+    """Whether a sentence, or a line, ends with this word."""
+    return bool(_SENTENCE_END.search(word.group())) or "\n" in text[word.end() : following.start()]
