@@ -101,10 +101,6 @@ def _detail(error: BaseException) -> str:
     library = type(error).__module__.partition(".")[0]
     if library == OWN:
         return str(error)
-    from pydantic import ValidationError  # help and the package load without it
-
-    if isinstance(error, ValidationError):
-        return reasons(error)
     if isinstance(error, OSError) and library in ("builtins", "socket", "ssl"):
         return _of_system(error)
     return LIBRARIES.get(library, _of_any)(error)
@@ -204,6 +200,7 @@ LIBRARIES: Mapping[str, Callable[[Any], str]] = {
     "pymongo": _of_mongodb,
     "aiokafka": _of_aiokafka,
     "cimpl": _of_librdkafka,
+    "pydantic_core": reasons,
 }
 """By the package that an error is of."""
 
