@@ -32,7 +32,7 @@ from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_request import Windows
+from eden_memory.windows.formation_requests import Windows
 
 STAGE = "fact-extraction"
 PAST_RETENTION = "every scope's facts of so long ago have expired"

@@ -37,7 +37,7 @@ from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_request import Windows
+from eden_memory.windows.formation_requests import Windows
 
 STAGE = "reflection-extraction"
 

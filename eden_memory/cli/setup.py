@@ -23,7 +23,7 @@ from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.tasks import heeding
-from eden_memory.windows.pending_store import look_again
+from eden_memory.windows.window_list_store import look_again
 
 NEW = 10
 """Collections made at once in a new database, which gets too many indexes to read."""

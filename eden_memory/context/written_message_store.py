@@ -36,7 +36,7 @@ from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.windows.window_request import texts_of
+from eden_memory.windows.formation_requests import texts_of
 
 log = LibraryLogger()
 

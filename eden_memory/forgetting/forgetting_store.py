@@ -35,7 +35,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.windows.window_text_store import HELD, erase_window_texts
+from eden_memory.windows.trigger_store import HELD, erase_window_texts
 
 Row = dict[str, Any]
 AT_ONCE = 1_000

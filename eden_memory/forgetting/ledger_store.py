@@ -39,7 +39,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.outcome_store import UNPUBLISHED
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
+from eden_memory.windows.trigger_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
 
 Row = dict[str, Any]
 ABSORBING = ("consolidation", "propagation")

@@ -16,7 +16,7 @@ from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Context, CountedCall, Message, SessionState, WindowTexts
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.windows.window_request import texts_of
+from eden_memory.windows.formation_requests import texts_of
 
 Row = dict[str, Any]
 MOST_CONTEXTS, MOST_MESSAGES = 20, 100

@@ -16,13 +16,14 @@ from eden_memory.assembly.handlers import window_limits
 from eden_memory.operations.parameters import IdText
 from eden_memory.schemas.documents import Message
 from eden_memory.usage.totals_store import MongoTotals
-from eden_memory.windows.pending_store import (
+from eden_memory.windows.window_list_store import (
     NOT_COUNTED,
+    ListedWindow,
+    WindowLists,
     describe_pending,
     pending_messages,
     sessions_without_documents,
 )
-from eden_memory.windows.window_list_store import ListedWindow, WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 LISTED = 50
