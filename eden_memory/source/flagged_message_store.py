@@ -11,7 +11,7 @@ from eden_memory.directory.own_sessions import BEGINS
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import ForgottenMark, Message
-from eden_memory.schemas.ids import encode
+from eden_memory.schemas.ids import encode as encode_text
 from eden_memory.source.messages_store import source_errors
 
 Row = dict[str, Any]
@@ -20,7 +20,7 @@ STORED: Row = {
     "deleted": False,
     "opted_out": {"$ne": True},
     "forgotten": {"$ne": True},
-    "session_id": {"$not": {"$regex": f"^{encode(BEGINS)}"}},
+    "session_id": {"$not": {"$regex": f"^{encode_text(BEGINS)}"}},
 }
 """Query for the application's messages that are kept."""
 

@@ -15,7 +15,7 @@ from eden_memory.schemas.envelope import rfc3339
 from eden_memory.source.inbox_mapping import REREAD, InboxMapping
 from eden_memory.source.message_mapping import MessageMapping, Origin, Reason, watermark
 from eden_memory.stages.dead_letter_ids import ids_in
-from eden_memory.stages.dead_letters import LONGEST_REASON, hashed, names_in, sources_in
+from eden_memory.stages.dead_letters import LONGEST_LETTER_REASON, hashed, names_in, sources_in
 
 LONGEST_KEY = 1_024
 TAILER = "tailer"
@@ -156,7 +156,7 @@ class SourceMapping:
             _id=self.letter_id(refused.collection, refused.document),
             program=TAILER,
             stage=TAILER,
-            reason=refused.reason[:LONGEST_REASON],
+            reason=refused.reason[:LONGEST_LETTER_REASON],
             error="Unusable",
             at=time,
             topic=topic,
