@@ -21,8 +21,8 @@ from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.source.inbox_store import ask
+from eden_memory.source.messages_store import inbox_name
 
 Database = AsyncDatabase[dict[str, Any]]
 COLUMNS = ("hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked")

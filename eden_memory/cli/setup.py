@@ -21,7 +21,7 @@ from eden_memory.models.catalogue import vectors_of
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from eden_memory.tasks import heeding
 from eden_memory.windows.window_list_store import look_again
 

@@ -18,7 +18,7 @@ from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.memory.results import MemoryChange
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.source_mapping import InboxMapping
 from tests.integration.context.harness import Kit, mapped
 from tests.integration.python.stored import (
     ADA,

@@ -18,7 +18,7 @@ from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ModelsSettings, Settings
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.source_mapping import InboxMapping
 from eden_memory.stages.stage import Delivery
 from tests.counted import Grown
 from tests.integration.formation.dedup.dedup_servers import Database, facts_of, handler, write
