@@ -24,10 +24,10 @@ from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
 from eden_memory.formation.sharing_store import MongoSharing, learning
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.memory_index_store import settle_sharing
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
-from eden_memory.memory.version_store import settle_sharing
+from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.metrics import DEDUP_INCOMPARABLE, CallMetrics
 from eden_memory.models.call_accounts import Prices
 from eden_memory.models.stored_answers import AnswerStore, MongoAnswers

@@ -12,7 +12,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.retirement_store import MongoRetirements, RetirementRounds
+from eden_memory.memory.upkeep_store import MongoRetirements, RetirementRounds
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors import pipeline

@@ -30,7 +30,7 @@ from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, Reflection, SessionState, Stream

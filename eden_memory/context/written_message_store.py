@@ -19,7 +19,7 @@ from eden_memory.directory.own_sessions import is_reserved
 from eden_memory.directory.participants import NOBODY, Audiences, Missing, Off, SessionFacts, scopes_of
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import RecentMessage, Speaker
+from eden_memory.memory.memory_views import RecentMessage, Speaker
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import (
     Unusable,

@@ -10,8 +10,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.memory.fact_hash import fact_hash, fact_id, normalised
-from eden_memory.memory.restating import restated, to_state_anew
+from eden_memory.memory.memory_batch import fact_hash, fact_id, normalised
+from eden_memory.memory.projection import restated, to_state_anew
 from eden_memory.schemas.documents import Erasure, FactStatement
 from eden_memory.schemas.events import (
     Event,

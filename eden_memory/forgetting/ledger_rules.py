@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import TypeGuard
 
 from eden_memory.forgotten import Marks, ids_of, ids_of_window
-from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
+from eden_memory.memory.memory_batch import Memory, fact_hash, is_forgotten, named_by
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     Event,

@@ -21,7 +21,7 @@ from eden_memory.forgetting.ledger_rules import (
     without_forgotten,
 )
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
-from eden_memory.memory.restating import is_restated
+from eden_memory.memory.projection import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import ORIGINAL, Names

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eden_memory.memory.fact_hash import normalised
+from eden_memory.memory.memory_batch import normalised
 from eden_memory.schemas.events import Forgotten, MemoryCommanded, MemoryCommandRef
 from eden_memory.schemas.scopes import Scope
 

@@ -6,8 +6,7 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from eden_memory.limits import SHOWN_OF_A_BUFFER
-from eden_memory.memory.memory_batch import ScopeBatch
-from eden_memory.memory.stored_memory import Part, StoredScope, scope_fields
+from eden_memory.memory.memory_batch import Part, ScopeBatch, StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     BUFFER,
     RECENT_FACTS,

@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.access.visible import Asker
 from eden_memory.context.context_xml import one_line
 from eden_memory.directory.participants import Audiences
-from eden_memory.memory.results import FactView
+from eden_memory.memory.memory_views import FactView
 from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Context, CountedCall, Message, SessionState, WindowTexts

@@ -21,7 +21,7 @@ from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.memory.browsing_store import Browsing, Filters
-from eden_memory.memory.results import (
+from eden_memory.memory.memory_views import (
     Explained,
     ExplainedOutcome,
     ExplainedStep,

@@ -1,9 +1,9 @@
 """Read messages older than the stream: at a first start, after a lost position, after a corrected mapping.
 
 All three read the collection in (created_at, _id) order. The backfill of a first start publishes everything, and
-resumes where it stopped. The merge after a lost position publishes only what differs from the topic, and ends messages
-that lost their document. What the topic holds of a million messages does not fit into a tailer's memory, so it goes to
-a temporary SQLite database, whose file has no name from the moment it is opened: nothing is left of it.
+resumes where it stopped. The merge after a lost position publishes only what differs from the topic, and ends
+messages that lost their document. What the topic holds of a million messages does not fit into a tailer's memory, so
+it goes to a temporary SQLite database, whose file has no name once it is opened: nothing is left of it.
 
 The inbox is a phase of its own (invariant request-after-messages): once a request is published, no page is read any
 more, and what the pages lack comes with the stream, at its own version.

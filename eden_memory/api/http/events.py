@@ -16,7 +16,7 @@ from eden_memory.access.callers import Caller
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Where, doors_of
 from eden_memory.api.http.problem import problem_of
 from eden_memory.errors import EdenError
-from eden_memory.memory.results import MemoryChange
+from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.memory_changes import position, seen_by
 from eden_memory.operations.table import BY_NAME

@@ -19,7 +19,7 @@ from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, visit
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.limits import LONGEST_BLOB
 from eden_memory.memory.browsing_store import Filters
-from eden_memory.memory.results import BlobView, FactView, ReflectionView
+from eden_memory.memory.memory_views import BlobView, FactView, ReflectionView
 from eden_memory.mongo.application_ids import id_of, typed
 from eden_memory.operations.parameters import Expected, Reason, Text
 from eden_memory.schemas.scopes import Scope

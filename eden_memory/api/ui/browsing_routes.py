@@ -12,8 +12,8 @@ from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.visiting import ViewPlace, Visit, address, visit
 from eden_memory.directory.label_store import Labels
-from eden_memory.memory.results import Page
-from eden_memory.memory.scope_list_store import ListedScope, ScopeLists, ScopeQuery
+from eden_memory.memory.browsing_store import ListedScope, ScopeLists, ScopeQuery
+from eden_memory.memory.memory_views import Page
 from eden_memory.mongo.application_ids import TYPED
 from eden_memory.operations.parameters import Cursor
 from eden_memory.schemas.ids import encode, split

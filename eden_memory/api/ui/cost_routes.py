@@ -16,7 +16,7 @@ from eden_memory.api.ui.svg_plots import bar_plot
 from eden_memory.api.ui.visiting import demand_to_read_all
 from eden_memory.api.ui.window_routes import pending_lines
 from eden_memory.errors import EdenError
-from eden_memory.memory.version_store import count_documents
+from eden_memory.memory.memory_index_store import count_documents
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.operations.parameters import IdText
 from eden_memory.stages.controls import MongoControls

@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.metrics import CHARGED
 from eden_memory.mongo.documents import packed_of, plain
 from eden_memory.names import ORIGINAL, Names, Placement

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
-from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
+from eden_memory.memory.upkeep_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.metrics import DEDUP
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.mongo.bson_ids import encode_id
