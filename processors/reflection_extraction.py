@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
 
-from eden_memory.access.sharing import private_keys
+from eden_memory.access.visible import private_keys
 from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window

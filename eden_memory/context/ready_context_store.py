@@ -18,13 +18,14 @@ from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.presence_store import MongoPresence
-from eden_memory.access.sharing import WIDE, private_keys
 from eden_memory.access.visible import (
     UNNAMED,
+    WIDE,
     Asker,
     Present,
     VisibleMemory,
     broad_scopes,
+    private_keys,
     view_of,
     with_unlisted,
 )

@@ -205,5 +205,5 @@ class Snapshots(Protocol):
         ...
 
     async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """Return the same, the `private` ones without memory from users' messages (eden_memory.access.sharing)."""
+        """Return the same, the `private` ones without memory from users' messages (eden_memory.access.visible)."""
         ...

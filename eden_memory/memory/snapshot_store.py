@@ -11,7 +11,7 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.access.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
+from eden_memory.access.visible import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
 from eden_memory.directory.own_sessions import BEGINS
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError

@@ -8,8 +8,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.presence_store import MongoPresence
-from eden_memory.access.sharing import rests_on_users
-from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.access.visible import Asker, VisibleMemory, rests_on_users
 from eden_memory.context.written_message_store import (
     WrittenMessage,
     WrittenMessages,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.sharing import in_force, private_keys, rests_on_users
+from eden_memory.access.visible import in_force, private_keys, rests_on_users
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.doctor.finding import State
 from eden_memory.doctor.mongodb_checks import judge_sharing
