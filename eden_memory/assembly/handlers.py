@@ -15,8 +15,7 @@ from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
-from eden_memory.forgetting.pipeline_marks import of_pipeline
+from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting, of_pipeline
 from eden_memory.formation import prompts
 from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch

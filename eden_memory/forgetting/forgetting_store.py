@@ -18,12 +18,13 @@ from eden_memory.forgetting.forgetting_rules import (
     Blobs,
     Contradicted,
     ForgottenMessage,
+    PinnedBlob,
     Resting,
     Slice,
+    WithdrawnPins,
 )
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.forgetting.restored_pins import PinnedBlob, WithdrawnPins
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
