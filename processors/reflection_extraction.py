@@ -11,8 +11,7 @@ from functools import partial
 from hashlib import blake2b
 
 from eden_memory.access.visible import private_keys
-from eden_memory.directory.own_sessions import given_to_all
-from eden_memory.directory.participants import Streams
+from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed

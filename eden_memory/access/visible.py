@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from eden_memory.directory.own_sessions import given_to_all
-from eden_memory.directory.participants import Audiences
+from eden_memory.directory.participants import Audiences, given_to_all
 from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of, sharing_of
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, SharingMode

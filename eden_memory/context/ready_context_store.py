@@ -30,7 +30,7 @@ from eden_memory.access.visible import (
     with_unlisted,
 )
 from eden_memory.context.ready_contexts import Built, Concerned, Ready
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.participants import Streams
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.memory.snapshot_projection import recent_fact

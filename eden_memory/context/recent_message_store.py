@@ -26,8 +26,7 @@ from eden_memory.context.written_message_store import (
 )
 from eden_memory.directory.author_store import Authors, MessageAuthors
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
+from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts, whose
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage

@@ -15,8 +15,15 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
-from eden_memory.directory.own_sessions import is_reserved
-from eden_memory.directory.participants import NOBODY, Audiences, Missing, Off, SessionFacts, scopes_of
+from eden_memory.directory.participants import (
+    NOBODY,
+    Audiences,
+    Missing,
+    Off,
+    SessionFacts,
+    is_reserved,
+    scopes_of,
+)
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage, Speaker

@@ -14,7 +14,7 @@ from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import WIDE
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.memory.snapshot_store import of_users
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id

@@ -9,7 +9,7 @@ from bson import ObjectId
 from pydantic import ValidationError
 
 from eden_memory.app.memory import ProcessMemory
-from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import own_session
 from eden_memory.errors import Invalid
 from eden_memory.limits import MOST_ADDED_CHARACTERS, MOST_ADDED_TEXTS
 from eden_memory.memory.memory_views import Added

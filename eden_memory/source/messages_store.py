@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.directory.own_sessions import BEGINS
+from eden_memory.directory.participants import BEGINS
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id

@@ -5,8 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from eden_memory.directory.own_sessions import given_to_all, whose
-from eden_memory.directory.participants import Directory, Missing, Off, SessionFacts, scopes_of
+from eden_memory.directory.participants import (
+    Directory,
+    Missing,
+    Off,
+    SessionFacts,
+    given_to_all,
+    scopes_of,
+    whose,
+)
 from eden_memory.errors import describe
 from eden_memory.forgotten import Marks
 from eden_memory.logs import LibraryLogger

@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from time import monotonic
 
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import NOBODY, Off
+from eden_memory.directory.participants import NOBODY, Off, whose
 from eden_memory.forgotten import Marks
 from eden_memory.metrics import (
     TRIGGER_EMPTY,

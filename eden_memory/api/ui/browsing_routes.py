@@ -11,7 +11,7 @@ from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.visiting import ViewPlace, Visit, address, visit
-from eden_memory.directory.label_store import Labels
+from eden_memory.directory.directory_store import Labels
 from eden_memory.memory.browsing_store import ListedScope, ScopeLists, ScopeQuery
 from eden_memory.memory.memory_views import Page
 from eden_memory.mongo.application_ids import TYPED

@@ -12,7 +12,7 @@ from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.visiting import ViewPlace, Visit, visit
 from eden_memory.app.readers import Readers
-from eden_memory.directory.label_store import Labels
+from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import MOST_QUERY_CHARACTERS
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of

@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.assembly.handlers import Account
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.metrics import CHARGED

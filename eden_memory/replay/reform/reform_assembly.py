@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.handlers import Account, MongoClient
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs

@@ -12,8 +12,7 @@ from bson import ObjectId
 
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.directory.own_sessions import own_session, whose
-from eden_memory.directory.participants import SessionFacts
+from eden_memory.directory.participants import SessionFacts, own_session, whose
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.mongo.bson_ids import encode_id

@@ -2,8 +2,7 @@
 
 import pytest
 
-from eden_memory.directory.own_sessions import own_session
-from eden_memory.directory.participants import SessionFacts
+from eden_memory.directory.participants import SessionFacts, own_session
 from eden_memory.forgotten import Mark
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.ids import encode
