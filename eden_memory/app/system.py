@@ -61,7 +61,7 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
 from eden_memory.tasks import all_of
-from eden_memory.usage.totals_store import spent
+from eden_memory.usage.usage_store import spent
 from eden_memory.windows.trigger_store import WindowTextRetention
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

@@ -56,10 +56,9 @@ from eden_memory.processors.usage import Usage
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
-from eden_memory.usage.budget_store import MongoBudgets, RecentBudgets
-from eden_memory.usage.estimates import start_values
+from eden_memory.usage.budget_store import AverageCosts, MongoBudgets, MongoWindowBudgets, RecentBudgets
+from eden_memory.usage.costs import start_values
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.usage.window_budget_store import AverageCosts, MongoWindowBudgets
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 

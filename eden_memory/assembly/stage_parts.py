@@ -25,8 +25,7 @@ from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.usage.budget_keeping import BudgetKeeping
-from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.budget_store import BudgetKeeping, MongoBudgets
 from eden_memory.usage.usage_store import MongoUsage
 
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0

@@ -20,7 +20,7 @@ from eden_memory.memory.memory_index_store import count_documents
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.operations.parameters import IdText
 from eden_memory.stages.controls import MongoControls
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery, together
+from eden_memory.usage.usage_store import MongoTotals, UsageQuery, together
 from eden_memory.windows.window_list_store import ListedWindow, WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)

@@ -15,7 +15,7 @@ from eden_memory.app.readers import Readers
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.operations.parameters import IdText
 from eden_memory.schemas.documents import Message
-from eden_memory.usage.totals_store import MongoTotals
+from eden_memory.usage.usage_store import MongoTotals
 from eden_memory.windows.window_list_store import (
     NOT_COUNTED,
     ListedWindow,

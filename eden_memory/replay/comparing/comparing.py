@@ -60,8 +60,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope
 from eden_memory.settings import Settings
-from eden_memory.usage.totals_store import SUMMED, MongoTotals, UsageQuery, UsageSum
-from eden_memory.usage.usage_store import LIVE
+from eden_memory.usage.usage_store import LIVE, SUMMED, MongoTotals, UsageQuery, UsageSum
 
 Row = dict[str, Any]
 Database = AsyncDatabase[Row]

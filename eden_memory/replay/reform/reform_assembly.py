@@ -38,8 +38,7 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.worker import Bounds
 from eden_memory.tasks import end
-from eden_memory.usage.totals_store import MongoTotals
-from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.usage.usage_store import MongoTotals, MongoUsage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 
