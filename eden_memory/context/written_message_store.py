@@ -15,11 +15,18 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
-from eden_memory.directory.own_sessions import is_reserved
-from eden_memory.directory.participants import NOBODY, Audiences, Missing, Off, SessionFacts, scopes_of
+from eden_memory.directory.participants import (
+    NOBODY,
+    Audiences,
+    Missing,
+    Off,
+    SessionFacts,
+    is_reserved,
+    scopes_of,
+)
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import RecentMessage, Speaker
+from eden_memory.memory.memory_views import RecentMessage, Speaker
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import (
     Unusable,
@@ -36,7 +43,7 @@ from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.windows.window_request import texts_of
+from eden_memory.windows.formation_requests import texts_of
 
 log = LibraryLogger()
 

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.memory.version_store import heed_versions
+from eden_memory.memory.memory_index_store import heed_versions
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.envelope import SCHEMA_PREFIX, data_schema
 from eden_memory.settings import Settings

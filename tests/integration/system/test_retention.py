@@ -13,7 +13,7 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.events.formation import Window
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, Row, System, fast, stages, system, until

@@ -10,9 +10,9 @@ from eden_memory.kafka.record import Record
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded
-from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.source.known_message_topics import COLUMNS, CONTENT, Known, digest_of
+from eden_memory.source.backfill import COLUMNS, CONTENT, Known, digest_of
 from eden_memory.source.message_mapping import TOPIC
+from eden_memory.source.source_mapping import InboxMapping
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.trigger_batch import erased

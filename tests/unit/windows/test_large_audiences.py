@@ -10,8 +10,8 @@ from eden_memory.directory.participants import MOST_CHANGED, Audiences, SessionF
 from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.schemas.scopes import LISTED_USERS, LargeAudience, Scope
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows.trigger_documents import session_row, window_row
-from eden_memory.windows.window_request import request
+from eden_memory.windows.formation_requests import request
+from eden_memory.windows.trigger_write_store import session_row, window_row
 from eden_memory.windows.window_rule import Limits
 from tests.unit.replay.test_restored_trigger import Topics, restored
 from tests.unit.windows.memory_store import MemoryStore
