@@ -309,7 +309,12 @@ async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Or
                 for partition in elsewhere
             ]
             changed += [*moved, _dated(known, record) if origin == "reread" else record]
-    mapped.records[:] = changed + _lost_their_session(leader, known, page, mapped)
+    ended = [
+        leader.mapping.tombstone(key, page.version, page.time, "deleted", partition)
+        for key in mapped.deleted
+        for partition in known.meet(key)
+    ]
+    mapped.records[:] = changed + ended + _lost_their_session(leader, known, page, mapped)
     return mapped
 
 

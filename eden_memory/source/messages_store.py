@@ -50,6 +50,7 @@ def message_mapping(settings: Settings) -> MessageMapping:
         roles=settings.messages.roles,
         text_limit=settings.tailer.text_limit,
         redactor=redactor_of(settings),
+        deleted=settings.messages.deleted,
     )
 
 

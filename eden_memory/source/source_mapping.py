@@ -261,6 +261,8 @@ class Mapped:
     """Messages without text, left out until text arrives."""
     authorless: int = 0
     """Records of the role user without an author: they form no user-scoped memory."""
+    deleted: list[bytes] = field(default_factory=list[bytes])
+    """Keys of messages that are marked as deleted: of those that the topic holds, memory is told."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
     """Of a merge: records of messages without text, published only if the topic may hold an earlier text."""
     rereads: list[RereadRequest] = field(default_factory=list[RereadRequest])
@@ -289,6 +291,9 @@ class SourceMapping:
         for document in page.documents:
             time = None
             try:
+                if self.message_mapping.is_deleted(document):
+                    self._deleted(mapped, document)
+                    continue
                 time = self.message_mapping.written_at(document, page.time)
                 self.add_record(mapped, document, page.version, time, origin)
                 if origin != "backfill":
@@ -344,6 +349,10 @@ class SourceMapping:
         """Note that a document cannot become a record, and what it made the mapping raise."""
         reason = str(error) if isinstance(error, Unusable) else describe(error)
         mapped.unmapped.append(Unmapped(collection, document, reason, version, written))
+
+    def _deleted(self, mapped: Mapped, document: Document) -> None:
+        if (key := self.key_of(document)) is not None:
+            mapped.deleted.append(key)
 
     def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
         with suppress(Unusable):

@@ -29,8 +29,11 @@ def mapping(
     roles: Mapping[str, str] | None = None,
     text_limit: int = 8_000,
     redactor: Redactor | None = None,
+    deleted: Sequence[str] = (),
 ) -> MessageMapping:
-    return MessageMapping(paths, SOURCE, encode_id, roles=roles, text_limit=text_limit, redactor=redactor)
+    return MessageMapping(
+        paths, SOURCE, encode_id, roles=roles, text_limit=text_limit, redactor=redactor, deleted=deleted
+    )
 
 
 def to_json(document: Document) -> bytes:
