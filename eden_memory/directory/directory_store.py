@@ -263,7 +263,7 @@ Labelled = Literal["agent", "user", "session", "group"]
 class Labels:
     """Reads the application's documents, where they are mapped."""
 
-    def __init__(self, source: AsyncDatabase[Row], settings: Settings) -> None:
+    def __init__(self, source: AsyncDatabase[dict[str, Any]], settings: Settings) -> None:
         self._source, self._settings = source, settings
         self._paths = {
             "agent": (settings.agents.collection, settings.agents.name),

@@ -1,4 +1,4 @@
-"""Indexes of the memory collections, blocks of stored vectors, and the versions that the whole store was written with.
+"""Indexes of the memory collections, blocks of stored vectors, and the versions that the store was written with.
 
 A program that knows less than these versions does not begin.
 """
