@@ -474,6 +474,7 @@ def delete(
             deleted=True,
             forgotten=forgotten or (known is not None and known.forgotten),
             changed_after_formation=known is not None and known.formation_id is not None,
+            created_at=known.created_at if known else None,
             mapping=known.mapping if known else None,
         )
     )
