@@ -76,7 +76,7 @@ async def says(process: Process, words: str) -> str:
 async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
     environment: dict[str, str], away: dict[str, str], named: str
 ) -> None:
-    async with started(environment, **away, EDEN_RUN_START_SECONDS="8") as process:
+    async with started(environment, **away, EDEN_RUN_START_SECONDS="4") as process:
         await says(process, "does not answer")
         await says(process, f"{named} ")
         assert await asyncio.wait_for(process.wait(), 60) == 1
@@ -148,8 +148,11 @@ async def test_it_says_so(environment: dict[str, str], settings: Settings) -> No
         assert await asyncio.wait_for(process.wait(), 60) == 1
 
 
-@pytest.mark.parametrize("away", [MONGODB_AWAY, KAFKA_AWAY], ids=["MongoDB", "Kafka"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("away", "number"),
+    [(MONGODB_AWAY, signal.SIGTERM), (KAFKA_AWAY, signal.SIGINT)],
+    ids=["MongoDB", "Kafka"],
+)
 async def test_a_signal_ends_the_waiting_at_once(
     environment: dict[str, str], away: dict[str, str], number: signal.Signals
 ) -> None:

@@ -257,7 +257,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(STEPS, st.booleans(), st.lists(st.integers(1, 6), max_size=14))
 def test_coalesced_or_not_the_topic_ends_as_the_collection_is(
     steps: list[tuple[str, str, str]], pre_images: bool, cuts: list[int]

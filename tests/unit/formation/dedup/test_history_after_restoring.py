@@ -95,7 +95,7 @@ def _contradicted(fact: Fact) -> Contradicted:
     return Contradicted(fact.id, fact.version, ANA, fact.replaced_by, held_from)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.sampled_from((*VALUES, FORGET)), min_size=2, max_size=9), st.randoms(use_true_random=False)
 )
