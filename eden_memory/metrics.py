@@ -21,6 +21,10 @@ TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, lef
 TAILER_AUTHORLESS = Counter(
     "eden_tailer_authorless_messages", "Records of messages of the role user that name no author"
 )
+TAILER_UNDATED = Counter(
+    "eden_tailer_undated_messages",
+    "Messages read from the collection that say no time in any form: they count as written when they were read",
+)
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
 REDACTED = Counter(
     "eden_redacted_secrets",

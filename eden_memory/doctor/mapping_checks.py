@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
-from uuid import UUID
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
@@ -210,8 +209,6 @@ AUTHOR = re.compile(
     r"user|author|sender|from|customer|member|person|account|participant|owner", re.IGNORECASE
 )
 
-ID = (str, int, ObjectId, UUID)
-
 ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"
 
 
@@ -386,7 +383,7 @@ def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]
     for name, value in document.items():
         if isinstance(value, Mapping) and not outer:
             yield from _like_authors(cast("Mapping[str, Any]", value), f"{name}.")
-        elif AUTHOR.search(outer + name) and value and isinstance(value, ID) and value is not True:
+        elif AUTHOR.search(outer + name) and is_id(value):
             yield outer + name
 
 

@@ -3,8 +3,11 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from operator import methodcaller
 from typing import Any, cast
+
+from bson import Decimal128, ObjectId, Timestamp
 
 Getter = Callable[[Mapping[str, Any]], Any]
 Expression = dict[str, Any]
@@ -15,8 +18,13 @@ TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
 _BLANKS = re.compile(r"\s*")
 CUT = "\n[…]\n"
-MILLISECONDS_FROM = 100_000_000_000
-"""A number above it counts milliseconds since the epoch, below it seconds (the year 5138)."""
+EPOCH_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+"""What a number counts since the epoch, by how many make a second."""
+EPOCH_ENDS = 100_000_000_000
+"""In the year 5138; a number from there on counts the next smaller unit."""
+_NUMBER = re.compile(r"\s*-?\d{9,22}(\.\d*)?\s*", re.ASCII)
+"""Digits that count from the epoch; up to eight of them are a date (20260102)."""
+_RFC_2822 = re.compile(r"\s*([A-Z][a-z]{2},\s*)?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d", re.ASCII)
 
 
 class Unusable(ValueError):  # noqa: N818 - a verdict on a document, not a fault of the program
@@ -181,41 +189,45 @@ def _put_together(texts: Any, joined: list[str], most: int) -> Expression:
 
 
 def moment_of(value: Any) -> str | None:
-    """RFC 3339 in UTC with milliseconds, of a date, ISO text, a number of (milli)seconds, or an ObjectId; else None.
+    """RFC 3339 in UTC with milliseconds, of what says a time; else None.
 
-    An ObjectId holds the second in which it was made.
+    A date, a timestamp, ISO or RFC 2822 text, a number of seconds, milliseconds, micro- or nanoseconds since the
+    epoch (also as text), or an ObjectId, which holds the second in which it was made.
     """
-    if not isinstance(value, datetime):
-        value = _as_time(value)
-    if value is None:
+    try:
+        moment = value if isinstance(value, datetime) else _as_time(value)
+        if moment is not None and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ArithmeticError, ValueError, OSError):  # no time, or one outside of the calendar
         return None
-    if value.tzinfo is not None:
-        try:
-            value = value.astimezone(UTC).replace(tzinfo=None)
-        except OverflowError:  # the first or last hours of the calendar, in another zone
-            return None
-    return value.isoformat("T", "milliseconds") + "Z"
+    return None if moment is None else moment.isoformat("T", "milliseconds") + "Z"
+
+
+def unit_of(number: float) -> str:
+    """Return what a number counts since the epoch: the unit in which it is a time before the year 5138."""
+    units = (unit for unit, parts in EPOCH_UNITS.items() if abs(number) < EPOCH_ENDS * parts)
+    return next(units, "nanoseconds")
 
 
 def _as_time(value: Any) -> datetime | None:
-    if isinstance(value, str):
-        return _parsed(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _counted(value)
-    made = getattr(value, "generation_time", None)
-    return made if isinstance(made, datetime) else None
+    match float(value.to_decimal()) if isinstance(value, Decimal128) else value:
+        case str() as text:
+            return _parsed(text)
+        case ObjectId(generation_time=made):
+            return made
+        case Timestamp() as stamp:
+            return stamp.as_datetime()
+        case int() | float() as number if not isinstance(number, bool):
+            return _counted(number)
+        case _:
+            return None
 
 
-def _parsed(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+def _parsed(text: str) -> datetime:
+    if _NUMBER.fullmatch(text):
+        return _counted(float(text))
+    return parsedate_to_datetime(text) if _RFC_2822.match(text) else datetime.fromisoformat(text)
 
 
-def _counted(number: float) -> datetime | None:
-    seconds = number / 1000 if abs(number) >= MILLISECONDS_FROM else number
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+def _counted(number: float) -> datetime:
+    return datetime.fromtimestamp(number / EPOCH_UNITS[unit_of(number)], UTC)

@@ -192,6 +192,7 @@ def _count(origin: str, mapped: Mapped) -> Counter[str]:
     metrics.TAILER_UNMAPPED.inc(len(mapped.unmapped))
     metrics.TAILER_EMPTY.inc(mapped.empty)
     metrics.TAILER_AUTHORLESS.inc(mapped.authorless)
+    metrics.TAILER_UNDATED.inc(mapped.undated)
     metrics.TAILER_RECORDS.labels(origin, "dead letter").inc(len(mapped.unmapped))
     types = Counter(map(_type, mapped.records))
     kinds: Counter[str] = Counter()

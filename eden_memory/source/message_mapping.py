@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
+from bson import ObjectId
 
 from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
@@ -26,7 +27,7 @@ from eden_memory.schemas.envelope import (
     rfc3339,
 )
 from eden_memory.schemas.events import MessageRecorded, Watermark
-from eden_memory.schemas.events.chat import participant_of, role_of, roles_of, with_detectors
+from eden_memory.schemas.events.chat import AGENT_SIDE, participant_of, role_of, roles_of, with_detectors
 from eden_memory.schemas.ids import NoId
 
 TOPIC = "chat.messages"
@@ -100,8 +101,8 @@ class MessageMapping:
         session_id = self._id(self._session(document), "session_id")
         if is_reserved(session_id):
             raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
-        author = self._user(document)
-        text, role = text_of(self._content(document)), role_of(self._role(document), self._roles)
+        role, author = self._speaker(document)
+        text = text_of(self._content(document))
         if role == "assistant":
             text = without_thoughts(text)
         length = len(text)
@@ -112,11 +113,11 @@ class MessageMapping:
                 "session_id": session_id,
                 "version": version,
                 "role": role,
-                "user_id": None if author is None else self._id(author, "user_id"),
+                "user_id": author,
                 "text": kept,
                 "characters": length,
                 "truncated": length > self._limit,
-                "created_at": moment_of(self._created_at(document)),
+                "created_at": self.created_at(document),
                 "edited_at": time.decode() if edited else None,
                 "origin": origin,
                 "mapping": self.version,
@@ -140,8 +141,8 @@ class MessageMapping:
         return bool(content) and (isinstance(content, str) or text_of(content) != "")
 
     def lacks_author(self, document: Document) -> bool:
-        """Tell whether a user wrote the message, and it does not say which."""
-        return self._user(document) is None and self.is_users(document)
+        """Tell whether a user wrote the message, and it does not say which, or by something that is no id."""
+        return self._speaker(document) == ("user", None)
 
     def author(self, document: Document) -> Any:
         """Return the id of the message's author, as the application has it."""
@@ -161,8 +162,11 @@ class MessageMapping:
         return min(created, rfc3339(latest)).encode() if created else self.second(latest)
 
     def created_at(self, document: Document) -> str | None:
-        """Return when the document says that it was created."""
-        return moment_of(self._created_at(document))
+        """Return when the document says that it was created: its field or, where that is no time, its ObjectId."""
+        made = moment_of(self._created_at(document))
+        if made is None and isinstance(identity := document["_id"], ObjectId):
+            return moment_of(identity)
+        return made
 
     def second(self, time: datetime) -> bytes:
         """Return the `ce_time` of a cluster time, formatted once a second."""
@@ -180,6 +184,18 @@ class MessageMapping:
             return None if document is None else self._id(self._session(document), "session_id")
         except Exception:  # noqa: BLE001 - whatever stands there, it is no session
             return None
+
+    def _speaker(self, document: Document) -> tuple[str, str | None]:
+        """Return the role and the author's typed id. Whoever writes under something that is no id is a user whom
+        nobody names, unless the agent's side wrote it.
+        """
+        role, author = role_of(self._role(document), self._roles), self._user(document)
+        if author is None:
+            return role, None
+        try:
+            return role, self._id(author, "user_id")
+        except Unusable:
+            return (role if role in AGENT_SIDE else "user"), None
 
     def tombstone(
         self,

@@ -48,6 +48,8 @@ class Mapped:
     """Messages without text, left out until text arrives."""
     authorless: int = 0
     """Records of the role user without an author: they form no user-scoped memory."""
+    undated: int = 0
+    """Messages read from the collection that say no time."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
     """Of a merge: records of messages without text, published only if the topic may hold an earlier text."""
     rereads: list[RereadRequest] = field(default_factory=list[RereadRequest])
@@ -78,6 +80,7 @@ class SourceMapping:
             try:
                 time = self.message_mapping.written_at(document, page.time)
                 self.add_record(mapped, document, page.version, time, origin)
+                mapped.undated += self.message_mapping.created_at(document) is None
                 if origin != "backfill":
                     self._emptied(mapped, document, page.version, time, origin)
             except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
