@@ -18,6 +18,11 @@ TAILER_RECORDS = Counter(
 )
 TAILER_EVENTS = Counter("eden_tailer_events", "Change events read, by operation", ["operation"])
 TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, left out until text arrives")
+TAILER_LEFT_OUT = Counter(
+    "eden_tailer_parts_left_out",
+    "Parts of messages without text of their own, by kind: images, calls of tools",
+    ["kind"],
+)
 TAILER_AUTHORLESS = Counter(
     "eden_tailer_authorless_messages", "Records of messages of the role user that name no author"
 )

@@ -34,7 +34,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
-from eden_memory.source.configured_mapping import inbox_name, message_mapping, message_paths
+from eden_memory.source.configured_mapping import inbox_name, message_mapping
 from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
@@ -166,7 +166,7 @@ def _leading(
 def _source(
     settings: Settings, client: MongoClient, letters: DeadLetters, topic: str, *, new_source: bool
 ) -> Source:
-    paths = ["_id", *message_paths(settings)]
+    paths = ["_id", *message_mapping(settings).read_paths]
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
         client,

@@ -23,6 +23,7 @@ from eden_memory.memory.results import RecentMessage, Speaker
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import (
     Unusable,
+    beside_content,
     cut_in_query,
     getter,
     moment_of,
@@ -353,7 +354,9 @@ class MessageFields:
         self._roles = roles_of(paths.roles)
         named = (paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at)
         self.without_text = dict.fromkeys(named, 1) | {paths.content: {"$literal": None}}
-        self.fields = self.without_text | {paths.content: cut_in_query(paths.content, text_limit)}
+        self.fields = self.without_text | {
+            paths.content: cut_in_query(paths.content, text_limit, beside_content(paths.content, named))
+        }
         """Of a query."""
         self.shown = self._values({"user", "assistant"})
 

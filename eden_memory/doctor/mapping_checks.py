@@ -259,6 +259,8 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     empty = sum(not _has_text(mapping, document) for document in documents)
     undated = sum(mapping.created_at(document) is None for document in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
+    if left_out := Counter(kind for document in documents for kind in _left_out(mapping, document)):
+        what += "; without text: " + ", ".join(f"{kind} {count}" for kind, count in left_out.most_common())
     if empty * 2 > len(documents):
         hint = f"Is the text really in `{settings.messages.content}`? Set EDEN_MESSAGES_CONTENT."
         return Finding("message texts", "fail" if empty == len(documents) else "warn", what, hint)
@@ -438,6 +440,15 @@ def _why_not(mapping: MessageMapping, document: dict[str, Any]) -> str | None:
     except Unusable as reason:
         return str(reason)
     return None
+
+
+def _left_out(mapping: MessageMapping, document: dict[str, Any]) -> list[str]:
+    found = getter(".".join([*mapping.paths.content.split(".")[:-1], "tool_calls"]))(document)
+    calls = cast("list[Any]", found) if isinstance(found, list) else []
+    try:
+        return [*mapping.left_out(document), *("tool_call" for _ in calls)]
+    except Unusable:
+        return []
 
 
 def _has_text(mapping: MessageMapping, document: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from eden_memory.errors import describe
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
 from eden_memory.mongo.changes import Document, RereadRequest
-from eden_memory.mongo.document_fields import Unusable, cut
+from eden_memory.mongo.document_fields import Unusable, cut, text_of
 from eden_memory.names import traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.documents import (
@@ -173,7 +173,7 @@ class InboxMapping:
             version=version,
             role=request.role,
             user_id=None if request.user_id is None else self._encode(request.user_id),
-            text=self._redacted(cut(request.text, self._limit)),
+            text=self._redacted(cut(text_of(request.text), self._limit)),
             characters=len(request.text),
             truncated=len(request.text) > self._limit,
             created_at=request.created_at,

@@ -10,12 +10,22 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
-from bson import ObjectId
 
 from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
-from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of, without_thoughts
+from eden_memory.mongo.document_fields import (
+    Unusable,
+    beside_content,
+    cut,
+    getter,
+    kinds_left_out,
+    made_at,
+    moment_of,
+    results_of,
+    text_of,
+    without_thoughts,
+)
 from eden_memory.names import traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import (
@@ -76,6 +86,9 @@ class MessageMapping:
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._user = getter(paths.content), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
+        self.text_paths = (paths.content, *beside_content(paths.content, paths))
+        self.read_paths = (*paths, *self.text_paths[1:])
+        self._beside = [getter(path) for path in self.text_paths[1:]]
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
@@ -102,7 +115,9 @@ class MessageMapping:
         if is_reserved(session_id):
             raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
         role, author = self._speaker(document)
-        text = text_of(self._content(document))
+        text = self._said(document)
+        if not text and (result := results_of(self._content(document))):
+            role, text = "tool", result
         if role == "assistant":
             text = without_thoughts(text)
         length = len(text)
@@ -137,8 +152,18 @@ class MessageMapping:
 
     def has_text(self, document: Document) -> bool:
         """Tell whether there is anything to remember yet: tool calls and placeholders have no text."""
-        content = self._content(document)
-        return bool(content) and (isinstance(content, str) or text_of(content) != "")
+        return bool(self._said(document) or results_of(self._content(document)))
+
+    def left_out(self, document: Document) -> list[str]:
+        """Return the kinds of what is in a message beside its text."""
+        return kinds_left_out(self._content(document))
+
+    def _said(self, document: Document) -> str:
+        """Return the text of a document: of its content or, where that has none, of what stands beside it."""
+        if text := text_of(self._content(document)):
+            return text
+        found = (read(document) for read in self._beside)
+        return next((text for said in found if isinstance(said, str) and (text := text_of(said))), "")
 
     def lacks_author(self, document: Document) -> bool:
         """Tell whether a user wrote the message, and it does not say which, or by something that is no id."""
@@ -163,10 +188,7 @@ class MessageMapping:
 
     def created_at(self, document: Document) -> str | None:
         """Return when the document says that it was created: its field or, where that is no time, its ObjectId."""
-        made = moment_of(self._created_at(document))
-        if made is None and isinstance(identity := document["_id"], ObjectId):
-            return moment_of(identity)
-        return made
+        return moment_of(self._created_at(document)) or made_at(document["_id"])
 
     def second(self, time: datetime) -> bytes:
         """Return the `ce_time` of a cluster time, formatted once a second."""

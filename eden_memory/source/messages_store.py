@@ -16,7 +16,7 @@ from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
-from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, moment_of
+from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, made_at, moment_of
 from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
 from eden_memory.schemas.envelope import rfc3339
 
@@ -210,9 +210,7 @@ class CollectionReader:
 
     def _is_wanted(self, document: Document) -> bool:
         """Tell whether a document is as new as is wanted, whatever form its time has; one without a time is."""
-        made = moment_of(self._time(document))
-        if made is None and isinstance(identity := document["_id"], ObjectId):
-            made = moment_of(identity)
+        made = moment_of(self._time(document)) or made_at(document["_id"])
         return made is None or made >= (self._since or "")
 
     def _place(self, document: Document) -> bytes:

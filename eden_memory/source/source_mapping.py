@@ -1,5 +1,6 @@
 """Map documents of the messages collection and of the inbox to records. Pure."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Mapped:
     """Messages without text, left out until text arrives."""
     authorless: int = 0
     """Records of the role user without an author: they form no user-scoped memory."""
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    """Parts of messages that have no text, by kind."""
     undated: int = 0
     """Messages read from the collection that say no time."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
@@ -115,6 +118,7 @@ class SourceMapping:
         `even_empty`: record a message without text too. `edited`: its text may have changed at `time`.
         """
         _demand_readable(document)
+        mapped.left_out.update(self.message_mapping.left_out(document))
         if even_empty or self.message_mapping.has_text(document):
             record = self.message_mapping.record(document, version, time, origin, edited=edited)
             mapped.authorless += self.message_mapping.lacks_author(document)

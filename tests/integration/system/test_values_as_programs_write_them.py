@@ -1,5 +1,6 @@
 """Ids and times by their value, whatever BSON type a driver gave them; an author that is no id costs no text."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,7 +11,11 @@ from uuid import UUID
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId, Timestamp
 
-from tests.integration.system.running_system import System, until
+from eden_memory.doctor.canary import canary
+from eden_memory.errors import Invalid
+from eden_memory.settings import Settings
+from tests.integration.gateway.gateway_kit import running
+from tests.integration.system.running_system import System, prepare, stages, until
 
 pytestmark = pytest.mark.servers
 SAID = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -95,3 +100,64 @@ async def test_a_message_whose_author_is_no_id_is_read_and_gives_nobody_anything
     await shared.shows(session, "ida", "They plan a trip.")
     assert (await shared.service.list_facts(user="ida")).items == ()
     assert not await shared.memory("dead_letters").count_documents({"key": {"$regex": f"odd-{session}"}})
+
+
+SHAPES: list[dict[str, Any]] = [
+    {"content": {"type": "text", "text": "fact user: {}"}},
+    {"content": {"content_type": "text", "parts": ["fact user: {}"]}},
+    {
+        "content": [
+            {"type": "image_url", "image_url": {"url": "x"}},
+            {"type": "text", "text": "fact user: {}"},
+        ]
+    },
+    {"content": [{"type": "input_audio", "transcript": "fact user: {}"}]},
+    {"content": None, "audio": {"id": "a", "transcript": "fact user: {}"}},
+    {"content": [{"type": "image"}], "caption": "fact user: {}"},
+]
+
+
+async def test_the_text_of_every_shape_is_remembered_and_a_tools_result_is_nobodys_word(
+    shared: System,
+) -> None:
+    for number, shape in enumerate(SHAPES):
+        user = f"shape-{number}"
+        session = await shared.session(user)
+        said = {"session_id": session, "role": "user", "user_id": user, "created_at": datetime.now(UTC)}
+        filled = json.loads(json.dumps(shape).replace("{}", f"{user} moved to Porto."))
+        result = [{"type": "tool_result", "content": "Nothing was planted."}]
+        await shared.source["messages"].insert_many(
+            [
+                {**said, **filled},
+                {**said, "content": result},
+                {**said, "content": None, "tool_calls": [{"id": "1"}]},
+            ]
+        )
+        recent = await shared.context(await shared.session(user), user)
+        assert f"{user} moved to Porto." in recent
+        assert "planted" not in recent
+        await shared.form(session)
+        await shared.shows(session, user, f"{user} moved to Porto.", without=["planted"])
+        (fact,) = (await shared.service.list_facts(user=user)).items
+        assert fact.content == f"{user} moved to Porto."
+
+
+async def test_of_messages_that_nobody_can_see_no_model_is_asked(shared: System) -> None:
+    session = await shared.session("zoe")
+    await shared.write(session, "zoe", "\u200b", "\ufeff \u2060")
+    with pytest.raises(Invalid, match="no text"):
+        await shared.service.add([{"role": "user", "content": "\u200b\u200d"}], session=session, user="zoe")
+    await shared.form(session)
+    other = await shared.session("zoe")
+    await shared.told(other, "zoe", "fact user: Zoe sails.")
+    rows = await shared.memory("windows").find({"session_id": f"s.{session}"}).to_list()
+    assert [row for row in rows if row.get("requested")] == []
+
+
+async def test_a_canary_is_planted_for_an_agent_whose_id_is_no_text(settings: Settings) -> None:
+    by_rules = running(settings, "http://127.0.0.1:9")
+    await prepare(by_rules)
+    async with stages(by_rules):
+        findings = await canary(by_rules, f"o.{ObjectId()}")
+    assert [finding for finding in findings if finding.state == "fail"] == []
+    assert len(findings) >= 5

@@ -1,5 +1,6 @@
 """One document of the application → one record: fields, shapes, ids, times, and what cannot be used."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -77,6 +78,16 @@ CONTENTS: list[tuple[Any, str]] = [
     ([{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": ""}}, {"text": "b"}], "a\nb"),
     (["a", "", "b"], "a\nb"),
     ([{"type": "text", "text": ["not", "text"]}, 5, None], ""),
+    ({"type": "text", "text": "a"}, "a"),
+    ({"text": "a"}, "a"),
+    ({"content_type": "text", "parts": ["a", {"text": "b"}]}, "a\nb"),
+    ({"a": 1}, ""),
+    ([{"type": "input_audio", "transcript": "a"}, {"type": "audio", "audio": {"data": "x"}}], "a"),
+    ([{"type": "image", "caption": "a"}, {"type": "thinking", "thought": True, "caption": "hm"}], "a"),
+    ([{"type": "tool_result", "content": "b"}, {"type": "text", "text": "a"}], "a"),
+    ("\u200b\u2060 \ufeff\n", ""),
+    (["\u200b", {"text": "\u00ad"}], ""),
+    ("a\u200b", "a\u200b"),
     ([], ""),
     (None, ""),
     ("", ""),
@@ -86,6 +97,56 @@ CONTENTS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("content", "text"), CONTENTS)
 def test_the_text_parts_of_every_shape_of_content_count(content: Any, text: str) -> None:
     assert text_of(content) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "role", "text"),
+    [
+        ({"content": None, "caption": "a"}, "user", "a"),
+        ({"content": [{"type": "image"}], "caption": "a", "audio": {"transcript": "b"}}, "user", "a"),
+        ({"content": "\u200b", "caption": "\u200b", "audio": {"transcript": "b"}}, "user", "b"),
+        ({"content": "c", "caption": "a"}, "user", "c"),
+        ({"content": [{"type": "tool_result", "content": "b"}]}, "tool", "b"),
+        ({"content": [{"type": "tool_result", "content": [{"type": "text", "text": "b"}]}]}, "tool", "b"),
+        ({"content": [{"type": "tool_result", "content": "b"}, {"text": "a"}]}, "user", "a"),
+    ],
+)
+def test_words_beside_the_content_count_and_a_tools_are_no_users(
+    fields: dict[str, Any], role: str, text: str
+) -> None:
+    event = map_one(message(**fields))
+    assert (event.role, event.text) == (role, text)
+
+
+def test_what_has_no_text_is_counted_by_kind_in_our_words() -> None:
+    parts: list[Any] = [
+        *(
+            {"type": kind}
+            for kind in ("image_url", "input_image", "tool_use", "tool_result", "thinking", SECRET)
+        ),
+        *({name: {}} for name in ("inlineData", "functionCall", "voice", SECRET)),
+        {"text": "a"},
+    ]
+    result = mapped(change(1, "insert", message(content=parts)))
+    kinds = [
+        "image",
+        "image",
+        "tool_call",
+        "tool_result",
+        "thought",
+        "file",
+        "tool_call",
+        "audio",
+        "other",
+        "other",
+    ]
+    assert result.left_out == Counter(kinds)
+
+
+@pytest.mark.parametrize("content", [None, {"tool_calls": []}, [{"type": "tool_use"}], "\u200b"])
+def test_a_message_without_text_waits_for_it(content: Any) -> None:
+    result = mapped(change(1, "insert", message(content=content)))
+    assert (result.records, result.empty, result.unmapped) == ([], 1, [])
 
 
 @pytest.mark.parametrize(
@@ -169,7 +230,6 @@ SECRET = "a secret that must not be seen"
     [
         {"session_id": [SECRET]},
         {"session_id": SECRET * 60},
-        {"content": {SECRET: 1}},
         {"content": Binary(SECRET.encode())},
         {"content": 5},
     ],
