@@ -18,8 +18,17 @@ TAILER_RECORDS = Counter(
 )
 TAILER_EVENTS = Counter("eden_tailer_events", "Change events read, by operation", ["operation"])
 TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, left out until text arrives")
+TAILER_LEFT_OUT = Counter(
+    "eden_tailer_parts_left_out",
+    "Parts of messages without text of their own, by kind: images, calls of tools",
+    ["kind"],
+)
 TAILER_AUTHORLESS = Counter(
     "eden_tailer_authorless_messages", "Records of messages of the role user that name no author"
+)
+TAILER_UNDATED = Counter(
+    "eden_tailer_undated_messages",
+    "Messages read from the collection that say no time in any form: they count as written when they were read",
 )
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
 REDACTED = Counter(

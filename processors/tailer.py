@@ -57,7 +57,9 @@ class Tailer:
         elif change.operation == REPLACE or self._matters(change):
             self._moved(mapped, change)
             time = messages.second(change.time)
-            edited = change.operation == REPLACE or _touches(change, messages.paths.content)
+            edited = change.operation == REPLACE or any(
+                _touches(change, path) for path in messages.text_paths
+            )
             record(mapped, change.document, change.version, time, "stream", even_empty=True, edited=edited)
 
     def _ended(self, mapped: Mapped, change: ChangeEvent, last: Document | None) -> None:
@@ -85,12 +87,14 @@ class Tailer:
         )
 
     def _matters(self, change: ChangeEvent) -> bool:
-        return any(_touches(change, path) for path in self._messages.watched)
+        return any(_touches(change, path) for path in self._messages.read_paths)
 
     def _repeats(self, later: ChangeEvent, earlier: ChangeEvent) -> bool:
         """Tell whether the record of `later` says all that the one of `earlier` does: also that the text changed."""
-        content = self._messages.paths.content
-        return _touches(later, content) or not _touches(earlier, content)
+        paths = self._messages.text_paths
+        return any(_touches(later, path) for path in paths) or not any(
+            _touches(earlier, path) for path in paths
+        )
 
     def _superseded(self, changes: Sequence[ChangeEvent]) -> set[int]:
         """Return the indexes of updates that a later update repeats; an update that may move its message stays."""

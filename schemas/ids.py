@@ -1,7 +1,8 @@
 """Ids as they stand in keys and events: typed, percent-encoded strings, so that 5 and "5" never meet.
 
-`s.` string, `i.` integer, `u.` UUID, `o.` ObjectId (hex). What stands behind the dot is percent-encoded
-except for letters, digits, `_`, `.`, `-` and `~`, so `:`, `@` and `#` can join ids into keys.
+`s.` string, `i.` integer, `u.` UUID, `o.` ObjectId (hex), `l.` UUID of an old driver (its bytes in hex: drivers
+ordered them differently). What stands behind the dot is percent-encoded except for letters, digits, `_`, `.`, `-`
+and `~`, so `:`, `@` and `#` can join ids into keys.
 """
 
 from typing import Annotated
@@ -10,7 +11,7 @@ from uuid import UUID
 
 from pydantic import StringConstraints
 
-EntityId = Annotated[str, StringConstraints(pattern=r"^[siuo]\.[A-Za-z0-9_.~%-]*$", max_length=1_024)]
+EntityId = Annotated[str, StringConstraints(pattern=r"^[siuol]\.[A-Za-z0-9_.~%-]*$", max_length=1_024)]
 """An id with its type, as :func:`encode` writes it."""
 
 ClusterTime = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
@@ -26,13 +27,18 @@ class NoId(TypeError):  # noqa: N818 - a verdict on a value, not a fault of the 
 
 
 def encode(value: object) -> str:
-    """The typed form of an id that is text, an integer or a UUID; NoId for anything else."""
+    """The typed form of an id that is text, a whole number or a UUID; NoId for anything else.
+
+    5.0 is 5, as in MongoDB: programs in JavaScript write their integers so.
+    """
     if isinstance(value, str):
         return "s." + quote(value, safe="")
     if isinstance(value, UUID):
         return "u." + str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"i.{value:d}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return f"i.{int(value):d}"
     raise NoId(f"an id is text, an integer, a UUID or an ObjectId, not {type(value).__name__}")
 
 
@@ -41,9 +47,14 @@ def encode_object_id(hexadecimal: str) -> str:
     return "o." + hexadecimal
 
 
+def encode_legacy_uuid(hexadecimal: str) -> str:
+    """The typed form of an old driver's UUID given as the hexadecimal digits of its 16 bytes."""
+    return "l." + hexadecimal
+
+
 def split(encoded: str) -> tuple[str, str]:
     """The type letter and the decoded text of a typed id: `("s", "a b")` for `s.a%20b`."""
     kind, dot, rest = encoded.partition(".")
-    if not dot or kind not in ("s", "i", "u", "o"):
+    if not dot or kind not in ("s", "i", "u", "o", "l"):
         raise ValueError("not a typed id")
     return kind, unquote(rest)

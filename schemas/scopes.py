@@ -37,7 +37,7 @@ passed."""
 SharedSessions = Literal["session", "authors"]
 """What a session of several users leaves: memory of the session and its group, or each author's own as well."""
 
-_ID = r"[siuo]\.[A-Za-z0-9_.~%-]*"
+_ID = r"[siuol]\.[A-Za-z0-9_.~%-]*"
 ScopeKey = Annotated[
     str,
     StringConstraints(

@@ -8,6 +8,7 @@ from eden_memory.adapters.conversation import ConversationMemory
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import Invalid, NotFound, needs_extra
 from eden_memory.memory.memory_views import FactView
+from eden_memory.mongo.application_ids import raw
 
 with needs_extra("eden_memory.adapters.langgraph", "langgraph"):
     from langchain_core.messages import BaseMessage
@@ -21,6 +22,8 @@ Namespace = tuple[str, ...]
 
 class EdenStore(BaseStore):
     """Facts as items: the namespace is `("user", USER)`, or `("agent",)` for what all users of the agent share.
+    A user whose id is no text, or has a dot, which LangGraph refuses, is named by its type and its text,
+    percent-encoded: `("user", "o", OBJECTID)`, `("user", "i", "5")`, `("user", "s", "ann@example%2Ecom")`.
 
     A value is `{"text": …}`; items also have `said_at` and `version`. Keys are ids of facts: `put` with the key of a
     fact changes its text; any other key adds a text word for word, under an id of its own. Deleting retires
@@ -106,17 +109,22 @@ def context_node(
     return read_context
 
 
-def _user(namespace: Namespace) -> str | None:
+def _user(namespace: Namespace) -> Any:
     match namespace:
         case ("user", user):
             return user
+        case ("user", kind, text):
+            return raw(f"{kind}.{text}", "user")
         case ("agent",):
             return None
         case _:
-            raise Invalid('a namespace of memory is ("user", USER) or ("agent",)', "Use one of these.")
+            raise Invalid(
+                'a namespace of memory is ("user", USER), ("user", TYPE, ID) or ("agent",)',
+                "Use one of these.",
+            )
 
 
-def _kind(user: str | None) -> Literal["user", "agent"]:
+def _kind(user: Any) -> Literal["user", "agent"]:
     return "agent" if user is None else "user"
 
 

@@ -18,7 +18,6 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id, to_json
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.document_fields import paths_of
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
 from eden_memory.redaction import redactor_of
@@ -46,7 +45,6 @@ from eden_memory.source.messages_store import (
     count_recorded,
     inbox_name,
     message_mapping,
-    message_paths,
 )
 from eden_memory.source.position_store import (
     MongoOplog,
@@ -170,7 +168,7 @@ def _leading(
 def _source(
     settings: Settings, client: MongoClient, letters: DeadLetters, topic: str, *, new_source: bool
 ) -> Source:
-    paths = list(dict.fromkeys(["_id", *message_paths(settings), *paths_of(settings.messages.deleted)]))
+    paths = ["_id", *message_mapping(settings).read_paths]
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
         client,

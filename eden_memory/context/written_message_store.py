@@ -30,6 +30,7 @@ from eden_memory.memory.memory_views import RecentMessage, Speaker
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import (
     Unusable,
+    beside_content,
     cut_in_query,
     deleted_if,
     getter,
@@ -367,7 +368,9 @@ class MessageFields:
         self._deleted = deleted_if(paths.deleted)
         text = cut_in_query(paths.content, LONGEST_MARK) if paths.content in marks else {"$literal": None}
         self.without_text = dict.fromkeys(named, 1) | {paths.content: text}
-        self.fields = self.without_text | {paths.content: cut_in_query(paths.content, text_limit)}
+        self.fields = self.without_text | {
+            paths.content: cut_in_query(paths.content, text_limit, beside_content(paths.content, named))
+        }
         """Of a query."""
         self.shown = self._values({"user", "assistant"})
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
-from uuid import UUID
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
@@ -209,8 +208,6 @@ AUTHOR = re.compile(
     r"user|author|sender|from|customer|member|person|account|participant|owner", re.IGNORECASE
 )
 
-ID = (str, int, ObjectId, UUID)
-
 ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"
 
 
@@ -261,6 +258,8 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     empty = sum(not _has_text(mapping, document) for document in documents)
     undated = sum(mapping.created_at(document) is None for document in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
+    if left_out := Counter(kind for document in documents for kind in _left_out(mapping, document)):
+        what += "; without text: " + ", ".join(f"{kind} {count}" for kind, count in left_out.most_common())
     if empty * 2 > len(documents):
         hint = f"Is the text really in `{settings.messages.content}`? Set EDEN_MESSAGES_CONTENT."
         return Finding("message texts", "fail" if empty == len(documents) else "warn", what, hint)
@@ -385,7 +384,7 @@ def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]
     for name, value in document.items():
         if isinstance(value, Mapping) and not outer:
             yield from _like_authors(cast("Mapping[str, Any]", value), f"{name}.")
-        elif AUTHOR.search(outer + name) and value and isinstance(value, ID) and value is not True:
+        elif AUTHOR.search(outer + name) and is_id(value):
             yield outer + name
 
 
@@ -440,6 +439,15 @@ def _why_not(mapping: MessageMapping, document: dict[str, Any]) -> str | None:
     except Unusable as reason:
         return str(reason)
     return None
+
+
+def _left_out(mapping: MessageMapping, document: dict[str, Any]) -> list[str]:
+    found = getter(".".join([*mapping.paths.content.split(".")[:-1], "tool_calls"]))(document)
+    calls = cast("list[Any]", found) if isinstance(found, list) else []
+    try:
+        return [*mapping.left_out(document), *("tool_call" for _ in calls)]
+    except Unusable:
+        return []
 
 
 def _has_text(mapping: MessageMapping, document: dict[str, Any]) -> bool:

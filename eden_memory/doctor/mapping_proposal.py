@@ -4,15 +4,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
-from uuid import UUID
 
 from bson import ObjectId
 
-from eden_memory.mongo.document_fields import MILLISECONDS_FROM, Unusable, getter, moment_of, text_of
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of, unit_of
 from eden_memory.schemas.events.chat import role_name
+from eden_memory.schemas.ids import NoId
 from eden_memory.settings import Role
 
 DEEPEST = 4
@@ -66,7 +68,9 @@ def _walk(document: Mapping[str, Any], outer: str = "", depth: int = 1) -> Itera
 
 def is_id(value: Any) -> bool:
     """Whether a value may be the id of a session or an author."""
-    return isinstance(value, str | int | ObjectId | UUID) and not isinstance(value, bool) and value != ""
+    with suppress(NoId):
+        return bool(encode_id(value)) and value != ""
+    return False
 
 
 def is_moment(value: Any) -> bool:
@@ -103,10 +107,8 @@ def kind(value: Any) -> str:
 def moment_kind(value: Any) -> str:
     """The form in which a value says when something was."""
     if isinstance(value, str):
-        return "ISO text"
-    if isinstance(value, int | float):
-        return "epoch milliseconds" if abs(value) >= MILLISECONDS_FROM else "epoch seconds"
-    return kind(value)
+        return f"epoch {unit_of(float(value))} as text" if value.strip().isdigit() else "text"
+    return f"epoch {unit_of(value)}" if isinstance(value, int | float) else kind(value)
 
 
 def kinds(values: Iterable[Any], of: Callable[[Any], str] = kind) -> str:

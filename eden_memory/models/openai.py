@@ -41,6 +41,7 @@ from eden_memory.models.provider_calls import (
     thinks,
     word_of,
 )
+from eden_memory.mongo.document_fields import part_text
 from eden_memory.schemas.answers import AS_SAID, ModelAnswer
 from eden_memory.settings import Effort
 
@@ -233,8 +234,8 @@ def completion(body: Body) -> Completion:
 
 
 def _text(content: object) -> str:
-    """A string, or the texts of a list of parts."""
-    return text_of(content) or "".join(text_of(part.get("text")) for part in objects_of(content))
+    """A string, or the texts of a list of parts without the model's thoughts."""
+    return text_of(content) or "".join(map(part_text, objects_of(content)))
 
 
 def _finish(reason: object) -> Finish:

@@ -8,8 +8,8 @@ from eden_memory.mongo.bson_ids import decode_id, encode_id
 
 LONGEST = 1_024
 """Characters of a typed id (schemas.ids.EntityId)."""
-WHAT = "An id is an ObjectId, a text, an integer of 64 bits or a UUID."
-TYPED = re.compile(r"[siuo]\.")
+WHAT = "An id is an ObjectId, a text, a whole number of 64 bits or a UUID."
+TYPED = re.compile(r"[siuol]\.")
 
 
 def typed_or_none(value: Any, name: str) -> str | None:

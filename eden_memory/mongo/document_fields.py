@@ -1,8 +1,10 @@
 """Reading one chat message out of an application's document: dotted paths, content of several shapes, times."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from operator import methodcaller
 from typing import Any, cast
 
@@ -12,11 +14,31 @@ Expression = dict[str, Any]
 
 TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 """`type` of the parts whose text counts: OpenAI's, Anthropic's and Google's names."""
+PART_KINDS = {
+    "tool_result": ("tool_result", "tool-result", "function_response", "functionresponse"),
+    "tool_call": ("tool", "function"),
+    "thought": ("think", "thought", "reasoning"),
+    "image": ("image", "photo", "sticker"),
+    "audio": ("audio", "voice"),
+    "video": ("video",),
+    "file": ("file", "document", "inline"),
+}
+"""Kinds of parts that have no text of their own, by what stands in their `type` or, without one, in their names."""
 THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
 _BLANKS = re.compile(r"\s*")
+_VISIBLE = re.compile(
+    "[^\\s\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
+    "\\u2800\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\U000e0000-\\U000e0fff]"
+)
+"""A character that can be seen; all others are blank, join characters, or turn their direction."""
 CUT = "\n[…]\n"
-MILLISECONDS_FROM = 100_000_000_000
-"""A number above it counts milliseconds since the epoch, below it seconds (the year 5138)."""
+EPOCH_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+"""What a number counts since the epoch, by how many make a second."""
+EPOCH_ENDS = 100_000_000_000
+"""In the year 5138; a number from there on counts the next smaller unit."""
+_NUMBER = re.compile(r"\s*-?\d{9,22}(\.\d*)?\s*", re.ASCII)
+"""Digits that count from the epoch; up to eight of them are a date (20260102)."""
+_RFC_2822 = re.compile(r"\s*([A-Z][a-z]{2},\s*)?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d", re.ASCII)
 
 
 class Unusable(ValueError):  # noqa: N818 - a verdict on a document, not a fault of the program
@@ -67,14 +89,60 @@ def _marks(value: Any, wanted: str | None) -> bool:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content: itself, or its text parts joined by line breaks; "" for none."""
+    """The text of a message's content: itself, or its text parts joined by line breaks; "" if nothing is visible.
+
+    Content is text, a part, a list of parts, or a document with such a list in `parts`.
+    """
+    text = content if isinstance(content, str) else "\n".join(filter(None, map(part_text, _parts(content))))
+    return text if _VISIBLE.search(text) else ""
+
+
+def results_of(content: Any) -> str:
+    """Return the texts of tools' results in a message's content: they are nobody's words."""
+    results = (part.get("content") for part in _parts(content) if _kind(part) == "tool_result")
+    return "\n".join(filter(None, map(text_of, results)))
+
+
+def kinds_left_out(content: Any) -> list[str]:
+    """Return the kinds of what is in a message's content beside its text; a name of PART_KINDS or `other` each."""
     if isinstance(content, str):
-        return content
+        return []
+    return [_kind(part) for part in _parts(content) if not part_text(part) and part not in ("", None)]
+
+
+def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths beside the one of the content where a message without text may have its words: captions, and
+    what was said in a recording. A path that overlaps with a mapped one is left out.
+    """
+    names = list(mapped)
+    parent = content.rpartition(".")[0]
+    paths = (f"{parent}.{name}" if parent else name for name in ("caption", "audio.transcript"))
+    return tuple(
+        path
+        for path in paths
+        if not any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in names)
+    )
+
+
+def _parts(content: Any) -> Sequence[Any]:
+    """Return the parts of content that is no text; none for nothing, Unusable for what is no content."""
     if content is None:
-        return ""
+        return ()
+    if isinstance(content, Mapping):
+        part = cast(Mapping[str, Any], content)
+        parts = part.get("parts")
+        return cast(Sequence[Any], parts) if isinstance(parts, list) else (part,)
     if isinstance(content, Sequence) and not isinstance(content, bytes):
-        return "\n".join(filter(None, map(_part_text, cast(Sequence[Any], content))))
+        return cast(Sequence[Any], content)
     raise Unusable(f"content is {type(content).__name__}, not text or a list of parts")
+
+
+def _kind(part: Any) -> str:
+    """Return the kind of a part, in our words: what an application writes there never becomes a metric's label."""
+    fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
+    name = fields.get("type")
+    named = name.lower() if isinstance(name, str) else " ".join(map(str, fields)).lower()
+    return next((kind for kind, words in PART_KINDS.items() if any(word in named for word in words)), "other")
 
 
 def without_thoughts(text: str) -> str:
@@ -102,7 +170,8 @@ def _behind_blanks(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _part_text(part: Any) -> str:
+def part_text(part: Any) -> str:
+    """Return the text that a part of a message says; "" for a thought, a call or a file."""
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
@@ -110,10 +179,11 @@ def _part_text(part: Any) -> str:
     fields = cast(Mapping[str, Any], part)
     if fields.get("thought") is True:  # Gemini's
         return ""
-    text = fields.get("text")
+    text = fields.get("text") if fields.get("type") in TEXT_PARTS else None
     if isinstance(text, Mapping):  # OpenAI's threads: {"type": "text", "text": {"value": …}}
         text = cast(Mapping[str, Any], text).get("value")
-    return text if isinstance(text, str) and fields.get("type") in TEXT_PARTS else ""
+    spoken = (text, fields.get("transcript"), fields.get("caption"))
+    return next((said for said in spoken if isinstance(said, str)), "")
 
 
 def cut(text: str, limit: int) -> str:
@@ -126,22 +196,36 @@ def cut(text: str, limit: int) -> str:
     return text[: limit - len(CUT) - tail] + CUT + text[-tail:]
 
 
-def cut_in_query(path: str, limit: int) -> Expression:
+def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expression:
     """Return what MongoDB computes as `cut(text_of(content), limit)` for the content at a path, in an aggregation.
 
-    A message may have 16 MB, which only the server is to read. False stands for content that `text_of` refuses.
+    Of a message without text it cuts the first of the paths `beside` that holds text. A message may have 16 MB, which
+    only the server is to read. False stands for content that `text_of` refuses.
     """
     content = f"${path}"
-    return {
+    listed = {"$cond": [_is(f"{content}.parts", "array"), f"{content}.parts", [content]]}
+    text: Expression = {
         "$switch": {
             "branches": [
                 {"case": _is(content, "string"), "then": _cut_in_query(content, limit)},
                 {"case": _is(content, "array"), "then": _joined_in_query(content, limit)},
+                {"case": _is(content, "object"), "then": _joined_in_query(listed, limit)},
                 {"case": {"$eq": [{"$ifNull": [content, None]}, None]}, "then": None},
             ],
             "default": False,
         }
     }
+    others = [{"case": _says(f"${other}"), "then": _cut_in_query(f"${other}", limit)} for other in beside]
+    if not others:
+        return text
+    lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", False]}]}]}
+    return _let(
+        "text", text, {"$cond": [lacks, {"$switch": {"branches": others, "default": None}}, "$$text"]}
+    )
+
+
+def _says(text: str) -> Expression:
+    return {"$and": [_is(text, "string"), {"$ne": [{"$trim": {"input": text}}, ""]}]}
 
 
 def _is(value: Any, kind: str) -> Expression:
@@ -162,20 +246,19 @@ def _cut_in_query(text: Any, limit: int) -> Expression:
     return {"$cond": [long, {"$concat": ends}, text]}
 
 
-def _joined_in_query(parts: str, limit: int) -> Expression:
+def _joined_in_query(parts: Any, limit: int) -> Expression:
     """Join text parts from both ends until what is cut away can no longer change the result."""
     text = {"$cond": [_is("$$part.text", "object"), "$$part.text.value", "$$part.text"]}
-    kinds = {
-        "$and": [
-            {"$in": [{"$ifNull": ["$$part.type", None]}, [None, *sorted(filter(None, TEXT_PARTS))]]},
-            {"$ne": ["$$part.thought", True]},
-        ]
-    }
+    of_text = {"$in": [{"$ifNull": ["$$part.type", None]}, [None, *sorted(filter(None, TEXT_PARTS))]]}
+    silent = {"$or": [{"$ne": [{"$type": "$$part"}, "object"]}, {"$eq": ["$$part.thought", True]}]}
     said = {
         "$switch": {
             "branches": [
                 {"case": _is("$$part", "string"), "then": "$$part"},
-                {"case": {"$and": [_is("$$part", "object"), kinds, _is(text, "string")]}, "then": text},
+                {"case": silent, "then": ""},
+                {"case": {"$and": [of_text, _is(text, "string")]}, "then": text},
+                {"case": _is("$$part.transcript", "string"), "then": "$$part.transcript"},
+                {"case": _is("$$part.caption", "string"), "then": "$$part.caption"},
             ],
             "default": "",
         }
@@ -209,41 +292,50 @@ def _put_together(texts: Any, joined: list[str], most: int) -> Expression:
 
 
 def moment_of(value: Any) -> str | None:
-    """RFC 3339 in UTC with milliseconds, of a date, ISO text, a number of (milli)seconds, or an ObjectId; else None.
+    """RFC 3339 in UTC with milliseconds, of what says a time; else None.
 
-    An ObjectId holds the second in which it was made.
+    A date, a timestamp, ISO or RFC 2822 text, a number of seconds, milliseconds, micro- or nanoseconds since the
+    epoch (also as text), or an ObjectId, which holds the second in which it was made.
     """
-    if not isinstance(value, datetime):
-        value = _as_time(value)
-    if value is None:
+    try:
+        moment = value if isinstance(value, datetime) else _as_time(value)
+        if moment is not None and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ArithmeticError, ValueError, OSError):  # no time, or one outside of the calendar
         return None
-    if value.tzinfo is not None:
-        try:
-            value = value.astimezone(UTC).replace(tzinfo=None)
-        except OverflowError:  # the first or last hours of the calendar, in another zone
-            return None
-    return value.isoformat("T", "milliseconds") + "Z"
+    return None if moment is None else moment.isoformat("T", "milliseconds") + "Z"
+
+
+def unit_of(number: float) -> str:
+    """Return what a number counts since the epoch: the unit in which it is a time before the year 5138."""
+    units = (unit for unit, parts in EPOCH_UNITS.items() if abs(number) < EPOCH_ENDS * parts)
+    return next(units, "nanoseconds")
+
+
+def made_at(identity: Any) -> str | None:
+    """Return the second in which an ObjectId was made, as `moment_of`; None for an id that holds no time."""
+    return moment_of(identity) if hasattr(identity, "generation_time") else None
 
 
 def _as_time(value: Any) -> datetime | None:
+    """Return the time of BSON's types by what they offer: this module knows no driver."""
+    if isinstance(value, bool):
+        return None
     if isinstance(value, str):
         return _parsed(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _counted(value)
-    made = getattr(value, "generation_time", None)
-    return made if isinstance(made, datetime) else None
+    if hasattr(value, "generation_time"):  # ObjectId
+        return value.generation_time
+    if hasattr(value, "inc"):  # Timestamp
+        return _counted(value.time)
+    number = value.to_decimal() if hasattr(value, "to_decimal") else value
+    return _counted(float(number)) if isinstance(number, int | float | Decimal) else None
 
 
-def _parsed(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+def _parsed(text: str) -> datetime:
+    if _NUMBER.fullmatch(text):
+        return _counted(float(text))
+    return parsedate_to_datetime(text) if _RFC_2822.match(text) else datetime.fromisoformat(text)
 
 
-def _counted(number: float) -> datetime | None:
-    seconds = number / 1000 if abs(number) >= MILLISECONDS_FROM else number
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+def _counted(number: float) -> datetime:
+    return datetime.fromtimestamp(number / EPOCH_UNITS[unit_of(number)], UTC)

@@ -109,4 +109,4 @@ def plain(value: Any) -> Decimal:
     if value is None:
         return Decimal(0)
     amount = value.to_decimal() if isinstance(value, Decimal128) else Decimal(str(value))
-    return amount if amount else Decimal(0)
+    return amount or Decimal(0)

@@ -3,10 +3,15 @@
 from typing import Any
 from uuid import UUID
 
-from bson import ObjectId
+from bson import Binary, ObjectId
+from bson.binary import UuidRepresentation
 from bson.errors import InvalidId
 
 from eden_memory.mongo.bson_ids import decode_id, encode_id
+
+OLD_DRIVERS = (
+    UuidRepresentation.JAVA_LEGACY, UuidRepresentation.CSHARP_LEGACY, UuidRepresentation.PYTHON_LEGACY
+)  # fmt: skip
 
 
 def typed(text: str) -> str:
@@ -20,9 +25,14 @@ def typed(text: str) -> str:
 def readings(text: str) -> list[Any]:
     """Return the values that a text may mean: the text itself first, then the types that it can be read as."""
     found: list[Any] = [text]
-    for read in (int, UUID, ObjectId):
+    for read in (_integer, UUID, ObjectId):
         try:
             found.append(read(text))
         except (ValueError, InvalidId):
             continue
-    return found
+    uuids = [value for value in found if isinstance(value, UUID)]
+    return found + [Binary.from_uuid(uuid, driver) for uuid in uuids for driver in OLD_DRIVERS]
+
+
+def _integer(text: str) -> Any:
+    return decode_id(f"i.{text}")

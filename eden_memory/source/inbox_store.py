@@ -5,7 +5,6 @@ Any application may write there (invariant request-after-messages).
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, cast
-from uuid import UUID
 
 from bson import ObjectId
 from bson.errors import InvalidId
@@ -16,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.errors import EdenError, NotAnId, NotFound
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, SourceFailed, version_of
+from eden_memory.mongo.given_ids import readings
 from eden_memory.mongo.lenient_decoding import PLAIN, decode_documents
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Reflection, StoredBlob
 from eden_memory.settings import Settings
@@ -24,7 +24,7 @@ from eden_memory.source.messages_store import missing_messages, source_errors
 Row = dict[str, Any]
 MOST = 1_000
 """Documents that are read together at most."""
-TYPED = ("s.", "i.", "u.", "o.")
+TYPED = ("s.", "i.", "u.", "o.", "l.")
 ENDS = ("\n\n", "\n", ". ", " ")
 """Where a text is best cut, the best first."""
 
@@ -133,7 +133,7 @@ async def _named_by_a_message(
             pass
     found = [
         reading
-        for reading in _readings(text)
+        for reading in readings(text)
         if await database[messages].find_one({path: reading}, {"_id": 1})
         or (elsewhere is not None and await elsewhere(reading))
     ]
@@ -148,21 +148,6 @@ async def _named_by_a_message(
             "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
         )
     return found[0]
-
-
-def _integer(text: str) -> Any:
-    return decode_id(f"i.{text}")
-
-
-def _readings(text: str) -> list[Any]:
-    """Return the ids that a text can be read as: text, and the other types of ids."""
-    readings: list[Any] = [text]
-    for read in (_integer, UUID, ObjectId):
-        try:
-            readings.append(read(text))
-        except (ValueError, InvalidId):
-            continue
-    return readings
 
 
 def parts_of(text: str, limit: int) -> Iterator[str]:

@@ -412,6 +412,9 @@ def _count(origin: str, mapped: Mapped) -> Counter[str]:
     metrics.TAILER_UNMAPPED.inc(len(mapped.unmapped))
     metrics.TAILER_EMPTY.inc(mapped.empty)
     metrics.TAILER_AUTHORLESS.inc(mapped.authorless)
+    for kind, number in mapped.left_out.items():
+        metrics.TAILER_LEFT_OUT.labels(kind).inc(number)
+    metrics.TAILER_UNDATED.inc(mapped.undated)
     metrics.TAILER_RECORDS.labels(origin, "dead letter").inc(len(mapped.unmapped))
     types = Counter(map(_type, mapped.records))
     kinds: Counter[str] = Counter()

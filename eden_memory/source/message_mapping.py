@@ -16,11 +16,15 @@ from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import (
     Unusable,
+    beside_content,
     cut,
     deleted_if,
     getter,
+    kinds_left_out,
+    made_at,
     moment_of,
     paths_of,
+    results_of,
     text_of,
     without_thoughts,
 )
@@ -35,7 +39,7 @@ from eden_memory.schemas.envelope import (
     rfc3339,
 )
 from eden_memory.schemas.events import MessageRecorded, Watermark
-from eden_memory.schemas.events.chat import participant_of, role_of, roles_of, with_detectors
+from eden_memory.schemas.events.chat import AGENT_SIDE, participant_of, role_of, roles_of, with_detectors
 from eden_memory.schemas.ids import NoId
 
 TOPIC = "chat.messages"
@@ -82,12 +86,13 @@ class MessageMapping:
         deleted: Sequence[str] = (),
     ) -> None:
         self.paths, self.source = paths, source
-        self.watched = tuple(dict.fromkeys((*paths, *paths_of(deleted))))
-        """The fields that decide what a document says."""
         self.is_deleted = deleted_if(deleted)
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._user = getter(paths.content), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
+        self.text_paths = (paths.content, *beside_content(paths.content, paths))
+        self.read_paths = tuple(dict.fromkeys((*paths, *self.text_paths[1:], *paths_of(deleted))))
+        self._beside = [getter(path) for path in self.text_paths[1:]]
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
@@ -113,8 +118,10 @@ class MessageMapping:
         session_id = self._id(self._session(document), "session_id")
         if is_reserved(session_id):
             raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
-        author = self._user(document)
-        text, role = text_of(self._content(document)), role_of(self._role(document), self._roles)
+        role, author = self._speaker(document)
+        text = self._said(document)
+        if not text and (result := results_of(self._content(document))):
+            role, text = "tool", result
         if role == "assistant":
             text = without_thoughts(text)
         length = len(text)
@@ -125,11 +132,11 @@ class MessageMapping:
                 "session_id": session_id,
                 "version": version,
                 "role": role,
-                "user_id": None if author is None else self._id(author, "user_id"),
+                "user_id": author,
                 "text": kept,
                 "characters": length,
                 "truncated": length > self._limit,
-                "created_at": moment_of(self._created_at(document)),
+                "created_at": self.created_at(document),
                 "edited_at": time.decode() if edited else None,
                 "origin": origin,
                 "mapping": self.version,
@@ -149,12 +156,22 @@ class MessageMapping:
 
     def has_text(self, document: Document) -> bool:
         """Tell whether there is anything to remember yet: tool calls and placeholders have no text."""
-        content = self._content(document)
-        return bool(content) and (isinstance(content, str) or text_of(content) != "")
+        return bool(self._said(document) or results_of(self._content(document)))
+
+    def left_out(self, document: Document) -> list[str]:
+        """Return the kinds of what is in a message beside its text."""
+        return kinds_left_out(self._content(document))
+
+    def _said(self, document: Document) -> str:
+        """Return the text of a document: of its content or, where that has none, of what stands beside it."""
+        if text := text_of(self._content(document)):
+            return text
+        found = (read(document) for read in self._beside)
+        return next((text for said in found if isinstance(said, str) and (text := text_of(said))), "")
 
     def lacks_author(self, document: Document) -> bool:
-        """Tell whether a user wrote the message, and it does not say which."""
-        return self._user(document) is None and self.is_users(document)
+        """Tell whether a user wrote the message, and it does not say which, or by something that is no id."""
+        return self._speaker(document) == ("user", None)
 
     def author(self, document: Document) -> Any:
         """Return the id of the message's author, as the application has it."""
@@ -174,8 +191,8 @@ class MessageMapping:
         return min(created, rfc3339(latest)).encode() if created else self.second(latest)
 
     def created_at(self, document: Document) -> str | None:
-        """Return when the document says that it was created."""
-        return moment_of(self._created_at(document))
+        """Return when the document says that it was created: its field or, where that is no time, its ObjectId."""
+        return moment_of(self._created_at(document)) or made_at(document["_id"])
 
     def second(self, time: datetime) -> bytes:
         """Return the `ce_time` of a cluster time, formatted once a second."""
@@ -193,6 +210,18 @@ class MessageMapping:
             return None if document is None else self._id(self._session(document), "session_id")
         except Exception:  # noqa: BLE001 - whatever stands there, it is no session
             return None
+
+    def _speaker(self, document: Document) -> tuple[str, str | None]:
+        """Return the role and the author's typed id. Whoever writes under something that is no id is a user whom
+        nobody names, unless the agent's side wrote it.
+        """
+        role, author = role_of(self._role(document), self._roles), self._user(document)
+        if author is None:
+            return role, None
+        try:
+            return role, self._id(author, "user_id")
+        except Unusable:
+            return (role if role in AGENT_SIDE else "user"), None
 
     def tombstone(
         self,

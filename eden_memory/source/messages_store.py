@@ -20,11 +20,12 @@ from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
+from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, made_at, moment_of
 from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
 from eden_memory.names import Names
 from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import ForgottenMark, Message
-from eden_memory.schemas.ids import NoId
+from eden_memory.schemas.envelope import rfc3339
 from eden_memory.schemas.ids import encode as encode_text
 from eden_memory.settings import Settings
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping
@@ -105,7 +106,8 @@ class CollectionReader:
         )
         self._project = dict.fromkeys(fields, 1)
         self._created_at, self._page, self._session = created_at, page, session
-        self._wanted: dict[str, Any] = {} if since is None else {created_at: {"$gte": self._oldest(since)}}
+        self._since = None if since is None else rfc3339(since)
+        self._wanted: dict[str, Any] = {} if since is None else {"$nor": _earlier(created_at, since)}
 
     @property
     def index(self) -> list[tuple[str, int]]:
@@ -240,16 +242,15 @@ class CollectionReader:
 
     def _paged(self, documents: Sequence[Document], moment: Timestamp) -> DocumentPage:
         version = version_of(moment.time, moment.inc)
+        wanted = documents if self._since is None else list(filter(self._is_wanted, documents))
         return DocumentPage(
-            documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC)
+            wanted, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC)
         )
 
-    def _oldest(self, since: datetime) -> datetime | ObjectId:
-        """Return the least value of the time's field that is wanted."""
-        if self._created_at != "_id":
-            return since
-        seconds = min(max(int(since.timestamp()), 0), LAST_SECOND)
-        return ObjectId(f"{seconds:08x}{'0' * 16}")
+    def _is_wanted(self, document: Document) -> bool:
+        """Tell whether a document is as new as is wanted, whatever form its time has; one without a time is."""
+        made = moment_of(self._time(document)) or made_at(document["_id"])
+        return made is None or made >= (self._since or "")
 
     def _place(self, document: Document) -> bytes:
         """Return where a document stands in the order, in a form that any store can keep."""
@@ -274,21 +275,24 @@ class CollectionReader:
         ids = [value for value in map(_decoded, encoded_ids) if value is not None]
         with source_errors(f"reading {self._collection.full_name}"):
             found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
-        return {typed for document in found if (typed := _encoded(document["_id"])) is not None}
+        return {encode_id(document["_id"]) for document in found}
+
+
+def _earlier(path: str, since: datetime) -> list[dict[str, Any]]:
+    """Return queries that find what is older by each type of time that MongoDB can compare; text it cannot."""
+    second = min(max(int(since.timestamp()), 0), LAST_SECOND)
+    typed = (since, Timestamp(second, 0), ObjectId(f"{second:08x}{'0' * 16}"))
+    numbers = list[dict[str, Any]]()
+    for parts in EPOCH_UNITS.values():
+        least = -EPOCH_ENDS if not numbers else EPOCH_ENDS * parts // 1000
+        numbers.append({"$gte": least, "$lt": since.timestamp() * parts})
+    return [*({path: {"$lt": value}} for value in typed), *({path: {**each}} for each in numbers)]
 
 
 def _decoded(encoded: str) -> Any:
     try:
         return decode_id(encoded)
     except (ValueError, InvalidId):
-        return None
-
-
-def _encoded(identity: Any) -> str | None:
-    """Return the typed id of a document that a query by ids found; 5.0 is found for 5, and is no id."""
-    try:
-        return encode_id(identity)
-    except NoId:
         return None
 
 

@@ -1,5 +1,6 @@
 """Map documents of the messages collection and of `memory_inbox` to records. Pure."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from eden_memory.errors import describe
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
 from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest, Unreadable
-from eden_memory.mongo.document_fields import Unusable, cut
+from eden_memory.mongo.document_fields import Unusable, cut, text_of
 from eden_memory.names import traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.documents import (
@@ -178,7 +179,7 @@ class InboxMapping:
             version=version,
             role=request.role,
             user_id=None if request.user_id is None else self._encode(request.user_id),
-            text=self._redacted(cut(request.text, self._limit)),
+            text=self._redacted(cut(text_of(request.text), self._limit)),
             characters=len(request.text),
             truncated=len(request.text) > self._limit,
             created_at=request.created_at,
@@ -263,6 +264,10 @@ class Mapped:
     """Records of the role user without an author: they form no user-scoped memory."""
     deleted: list[bytes] = field(default_factory=list[bytes])
     """Keys of messages that are marked as deleted: of those that the topic holds, memory is told."""
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    """Parts of messages that have no text, by kind."""
+    undated: int = 0
+    """Messages read from the collection that say no time."""
     emptied: list[Outgoing] = field(default_factory=list[Outgoing])
     """Of a merge: records of messages without text, published only if the topic may hold an earlier text."""
     rereads: list[RereadRequest] = field(default_factory=list[RereadRequest])
@@ -296,6 +301,7 @@ class SourceMapping:
                     continue
                 time = self.message_mapping.written_at(document, page.time)
                 self.add_record(mapped, document, page.version, time, origin)
+                mapped.undated += self.message_mapping.created_at(document) is None
                 if origin != "backfill":
                     self._emptied(mapped, document, page.version, time, origin)
             except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
@@ -330,6 +336,7 @@ class SourceMapping:
         `even_empty`: record a message without text too. `edited`: its text may have changed at `time`.
         """
         _demand_readable(document)
+        mapped.left_out.update(self.message_mapping.left_out(document))
         if even_empty or self.message_mapping.has_text(document):
             record = self.message_mapping.record(document, version, time, origin, edited=edited)
             mapped.authorless += self.message_mapping.lacks_author(document)

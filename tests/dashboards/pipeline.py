@@ -149,6 +149,8 @@ TAILER = Row(
                 Query(lately("eden_tailer_unmapped", OF, "1h"), "dead letters"),
                 Query(lately("eden_tailer_empty_messages", OF, "1h"), "without text"),
                 Query(lately("eden_tailer_authorless_messages", OF, "1h"), "without an author"),
+                Query(lately("eden_tailer_undated_messages", OF, "1h"), "without a time"),
+                Query(lately("eden_tailer_parts_left_out", OF, "1h"), "parts without text"),
                 Query(lately("eden_tailer_position_lost", OF, "24h"), "place lost (24 h)"),
                 Query(lately("eden_tailer_missing_messages", OF, "24h"), "gone when merged (24 h)"),
             ),

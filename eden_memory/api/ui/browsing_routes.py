@@ -54,7 +54,7 @@ async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Resp
     """Show an agent: what it remembers for everybody, and the scopes of one kind that the caller may see."""
     caller: Caller = request.state.caller
     if caller.users is not None and place.user is None and len(caller.users) > 1:
-        place = place.model_copy(update={"user": sorted(caller.users)[0]})
+        place = place.model_copy(update={"user": min(caller.users)})
     here = await visit(request, place)
     page = await _page(here, place)
     labels = await _labels(Labels(here.doors.memory.source, here.readers.settings), here, page)

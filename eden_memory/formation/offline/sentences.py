@@ -13,7 +13,7 @@ _SHORT = (
     r"(?:(?<!\b[A-Z]\.)|(?=\s+(?:So|But|And|The|I|It|She|He|We|They|My)\b))"
 )
 _ENDS = re.compile(_SHORT + r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))\s+(?=[^\sa-z])|\n+")
-_CODE = re.compile(r"```.*?(?:```|\Z)|^>.*$", re.S | re.M)
+_CODE = re.compile(r"```.*?(?:```|\Z)|^>.*$", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"(?<!\S)[\"“«](?=\S)([^\"”»]*)(?:[\"”»]|\Z)")
 _LONGEST = 600
 """Characters of a sentence: what is longer is a list or a log, no statement, and slow to match."""
@@ -32,7 +32,7 @@ def pattern(template: str) -> re.Pattern[str]:
     """Compile a template that ignores case; `{name}` in it matches any entry of that list, as whole words."""
     while (filled := re.sub(r"\{([a-z_]+)\}", lambda m: _any_of(m[1]), template)) != template:
         template = filled
-    return re.compile(template, re.I)
+    return re.compile(template, re.IGNORECASE)
 
 
 def _any_of(name: str) -> str:
@@ -107,7 +107,7 @@ def kind_of(sentence: str, lead: str, speakers: frozenset[str], named: frozenset
     if says(sentence, "way") or (order and says(sentence, "lasting")):
         return "way" if meaning and (len(meaning) > 1 or _OWN.search(sentence)) else "nothing"
     passing = says(sentence, "passing") and not says(sentence, "event")
-    if passing or order or re.search(r"\byou(?:r|rs)?\b", sentence, re.I):
+    if passing or order or re.search(r"\byou(?:r|rs)?\b", sentence, re.IGNORECASE):
         return "nothing"
     specific = named & set(re.findall(r"[\w-]+", sentence)) or numbers(sentence) or dates(sentence)
     lasts = says(sentence, "lasts") or pattern(r"\b(?:i|we) {did}.*{ago}|{ago},? (?:i|we)\b").search(sentence)

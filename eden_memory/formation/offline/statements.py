@@ -32,7 +32,7 @@ UNNAMED = re.compile(r"User(?: \d+)?$")
 """The name of a speaker without one, which has no shorter form."""
 NEAR = 2
 """Lines after which no pronoun means the person whom a line named: the answer, and the next message."""
-_ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| there| now)?\?$", re.I)
+_ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| there| now)?\?$", re.IGNORECASE)
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _OWN = re.compile(r"\b(?:I(?: am| was)?|[Mm]y own|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself|[Oo]urs?)\b")
 _THEY = {

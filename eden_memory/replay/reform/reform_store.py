@@ -107,7 +107,7 @@ def _written(value: Any) -> Any:
 def _read(value: Any) -> Any:
     if isinstance(value, Decimal128):
         amount = value.to_decimal()
-        return amount if amount else Decimal(0)
+        return amount or Decimal(0)
     if isinstance(value, dict):
         return {name: _read(part) for name, part in cast("Row", value).items()}
     if isinstance(value, list):

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from bson import ObjectId
 from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
@@ -26,7 +27,7 @@ from eden_memory.adapters.openai_agents import ChatSession, instructions, search
 from eden_memory.adapters.pydantic_ai import memory_toolset
 from eden_memory.api.service import Memory
 from eden_memory.cli.main import app
-from eden_memory.errors import Invalid
+from eden_memory.errors import Invalid, NotAnId
 from eden_memory.settings import Settings
 from tests.integration.adapters.conftest import Lived, call_of_search, eventually
 from tests.integration.mcp.written import ROOT, blocks
@@ -173,6 +174,23 @@ async def test_langgraph_reads_searches_and_changes_memory(lived: Lived) -> None
     await eventually(lambda: text_is(store, item.key, None), "the fact is retired")
     with pytest.raises(Invalid, match="namespace of memory"):
         await store.asearch(("memories", "rui"))
+
+
+async def test_langgraph_addresses_users_whose_ids_are_no_text(lived: Lived) -> None:
+    service, user = lived.memory.agent(), ObjectId()
+    store, namespace = EdenStore(service), ("user", "o", str(user))
+    await store.aput(namespace, "new", {"text": "Ana sails on Fridays."})
+
+    async def is_found() -> bool:
+        return bool(await store.asearch(namespace))
+
+    await eventually(is_found, "the text is a fact")
+    (fact,) = (await service.list_facts(user=user)).items
+    (item,) = await store.asearch(namespace, query="When does Ana sail?")
+    assert (item.key, item.namespace, item.value["text"]) == (fact.fact_id, namespace, fact.content)
+    assert await store.asearch(("user", str(user))) == []
+    with pytest.raises(NotAnId):
+        await store.asearch(("user", "o", "ana"))
 
 
 async def text_is(store: EdenStore, key: str, text: str | None) -> bool:

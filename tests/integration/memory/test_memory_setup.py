@@ -135,7 +135,7 @@ def test_the_command_says_what_it_made_and_what_lacks(settings: Settings) -> Non
     assert "collection memory_facts is missing" in lacking.output
     made = eden(settings, "setup").output
     assert re.search(
-        rf"made \d+ collections, .*indexes in the database {settings.mongodb.database}$", made, re.M
+        rf"made \d+ collections, .*indexes in the database {settings.mongodb.database}$", made, re.MULTILINE
     )
     assert eden(settings, "setup").output == "everything is there\n"
     assert eden(settings, "setup", "--check").exit_code == 0

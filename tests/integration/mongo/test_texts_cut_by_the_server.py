@@ -30,15 +30,30 @@ def _untyped(text: Any) -> dict[str, Any]:
     return {"text": text}
 
 
+def _spoken(name: str, text: Any) -> dict[str, Any]:
+    return {"type": "audio", name: text}
+
+
+def _document(parts: Any) -> dict[str, Any]:
+    return {"content_type": "text", "parts": parts}
+
+
 VALUE: Strategy = st.one_of(TEXT, st.builds(_value, TEXT), OTHER)
 PART: Strategy = st.one_of(
     TEXT,
     st.builds(_part, KIND, VALUE),
     st.builds(_untyped, VALUE),
+    st.builds(_spoken, st.sampled_from(["transcript", "caption"]), VALUE),
+    st.just({"type": "text", "text": "hm", "thought": True}),
     OTHER,
 )
 CONTENT: Strategy = st.one_of(
-    TEXT, st.lists(PART, max_size=12), st.lists(st.sampled_from("ab"), max_size=300), OTHER
+    TEXT,
+    PART,
+    st.lists(PART, max_size=12),
+    st.builds(_document, st.lists(PART, max_size=3)),
+    st.lists(st.sampled_from("ab"), max_size=300),
+    OTHER,
 )
 
 
@@ -54,11 +69,13 @@ def things(settings: Settings) -> Any:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(content=CONTENT, limit=st.sampled_from([1, 7, 20, 60]))
-def test_it_is_cut_alike(things: Any, content: Any, limit: int) -> None:
-    things.replace_one({"_id": 1}, {"message": {"said": content}}, upsert=True)
-    found = things.find_one({"_id": 1}, {"message.said": cut_in_query("message.said", limit)})
-    assert _text(found["message"]["said"], limit) == _text(content, limit)
+@given(content=CONTENT, caption=st.one_of(st.none(), TEXT), limit=st.sampled_from([1, 7, 20, 60]))
+def test_it_is_cut_alike(things: Any, content: Any, caption: Any, limit: int) -> None:
+    things.replace_one({"_id": 1}, {"message": {"said": content, "caption": caption}}, upsert=True)
+    asked = cut_in_query("message.said", limit, ["message.caption"])
+    found = things.find_one({"_id": 1}, {"message.said": asked})
+    expected = _text(content, limit)
+    assert _text(found["message"]["said"], limit) == (_text(caption, limit) if expected == "" else expected)
 
 
 def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any) -> None:
@@ -76,6 +93,6 @@ def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any
 
 def _text(content: Any, limit: int) -> str | None:
     try:
-        return cut(text_of(content), limit)
+        return text_of(cut(text_of(content), limit))
     except Unusable:
         return None

@@ -3,12 +3,14 @@
 import asyncio
 import tracemalloc
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bson import ObjectId
+from bson import Decimal128, Int64, ObjectId, Timestamp
 from pymongo import IndexModel
 
 from eden_memory import metrics
@@ -93,7 +95,8 @@ async def _read(chat: Kit, count: int) -> bool:
 async def test_a_backfill_can_be_limited_by_date(chat: Kit) -> None:
     await fill(chat, indexed=True)
     since = BEGAN + timedelta(minutes=25)
-    wanted = {f"i.{one['_id']}" async for one in chat.messages.find({"created_at": {"$gte": since}})}
+    new = {"$or": [{"created_at": {"$gte": since}}, {"created_at": None}]}
+    wanted = {f"i.{one['_id']}" async for one in chat.messages.find(new)}
     async with chat.tailing(chat.with_tailer(backfill_since=since.isoformat())), chat.topic() as topic:
         await chat.following()
         await chat.insert(9_999)
@@ -144,6 +147,41 @@ async def test_a_backfill_can_be_limited_by_the_time_in_the_ids(chat: Kit) -> No
         await chat.following()
         await topic.until_marked()
         assert {one.key for one in topic.records} == {f"o.{row['_id']}" for row in rows[25:]}
+
+
+FORMS: tuple[Callable[[datetime], Any], ...] = (
+    lambda at: at,
+    lambda at: at.isoformat(),
+    lambda at: at.astimezone(timezone(timedelta(hours=-7))).isoformat(),
+    format_datetime,
+    lambda at: at.timestamp(),
+    lambda at: Int64(at.timestamp() * 1_000),
+    lambda at: Decimal128(str(int(at.timestamp() * 1_000_000))),
+    lambda at: str(int(at.timestamp() * 1_000)),
+    lambda at: Timestamp(int(at.timestamp()), 1),
+    ObjectId.from_datetime,
+)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_a_backfill_is_limited_by_date_whatever_form_the_times_have(chat: Kit, indexed: bool) -> None:
+    since = BEGAN + timedelta(minutes=25)
+    times = [since + timedelta(minutes=minute) for minute in (-60, -1, 0, 1, 60)]
+    rows = [message(n, created_at=form(at)) for n, (form, at) in enumerate(product(FORMS, times))]
+    of_ids = [
+        message(0, _id=ObjectId(f"{int(at.timestamp()):08x}{n:016x}"), created_at=odd)
+        for n, (at, odd) in enumerate(product(times, (None, "?")))
+    ]
+    await chat.messages.insert_many([*rows, *of_ids, message(9_999, created_at="some day")])
+    if indexed:
+        await chat.messages.create_index({"created_at": 1, "_id": 1})
+    settings = chat.with_tailer(backfill_since=since.isoformat(), batch_messages=7)
+    async with chat.tailing(settings), chat.topic() as topic:
+        await chat.following()
+        await topic.until_marked()
+    new = {f"i.{row['_id']}" for row in rows if row["_id"] % len(times) >= 2} | {"i.9999"}
+    new |= {f"o.{row['_id']}" for row in of_ids if row["_id"].generation_time >= since}
+    assert {one.key for one in topic.records} == new
 
 
 async def test_a_record_read_in_is_as_old_as_its_message(chat: Kit) -> None:

@@ -89,5 +89,10 @@ def test_google_answers_are_complete_only_at_a_stop(reason: str | None, finish: 
 
 def test_thoughts_are_no_part_of_the_answer() -> None:
     parts = [{"text": "hm", "thought": True}, {"text": '{"a"'}, {"text": ": 1}"}]
-    body = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    body: dict[str, Any] = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
     assert google.completion(body).text == '{"a": 1}'
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    for thought in (thinking, {"type": "reasoning", "text": "hm"}, parts[0]):
+        content = [thought, {"type": "text", "text": '{"a"'}, parts[2]]
+        body = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+        assert openai.completion(body).text == '{"a": 1}'

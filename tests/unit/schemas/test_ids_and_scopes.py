@@ -28,7 +28,7 @@ def test_an_encoded_id_is_valid_and_comes_back(raw: str | int | UUID) -> None:
     assert not set(encoded) & set(":@#/ ")
 
 
-@pytest.mark.parametrize("raw", [True, 1.5, None, b"x", ["x"]])
+@pytest.mark.parametrize("raw", [True, 1.5, 2.0**63, float("nan"), float("inf"), None, b"x", ["x"]])
 def test_other_types_are_no_ids(raw: object) -> None:
     with pytest.raises(TypeError):
         encode(raw)
