@@ -232,7 +232,9 @@ class MemorySettings(SettingsGroup):
         "(one counted call; not while a budget is spent); false: each of them becomes a fact of its own",
     )
     context_facts: PositiveInt = Field(default=40, description="most facts in a context")
-    context_days: PositiveFloat = Field(default=7.0, description="greatest age of a context's facts, in days")
+    context_days: PositiveFloat | None = Field(
+        default=None, description="greatest age of a context's facts, in days; unset: any, the newest first"
+    )
     similar: float = Field(
         default=0.7,
         ge=0,
@@ -245,12 +247,10 @@ class MemorySettings(SettingsGroup):
         le=MOST_FOUND,
         description="most facts that recall adds to a context",
     )
-    recall_related: float = Field(
-        default=0.39,
-        ge=0,
-        lt=1,
-        description="how related the best recalled fact must be by meaning and words, from unrelated (0) to the "
-        "same (1), and the others nearly; 0: any",
+    recall: Literal["full", "words", "off"] = Field(
+        default="full",
+        description="how contexts and the gateway search for what a message is about: by meaning and words, by words "
+        "alone (where the embedder is remote, and not to be called at each turn), or not at all",
     )
     language: str | None = Field(
         default=None,

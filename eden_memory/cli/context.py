@@ -1,20 +1,17 @@
 """`eden context`: the context that an agent gets before a turn in a session."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from eden_memory.cli import terminal
-from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, Viewer, nothing, who
+from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, nothing, who
 from eden_memory.memory.results import ScopeStats
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import named_session
 
-NEWEST = 50
-"""Facts that are looked at to tell why a context shows none."""
 SessionId = Annotated[str, typer.Argument(help=AS_ID)]
 User = Annotated[str | None, typer.Option(help="whose context; unset: the session's only user")]
 Message = Annotated[str | None, typer.Option(help="the user's message: what it asks of the past is searched")]
@@ -40,20 +37,13 @@ def context(
     if stats:
         terminal.show_json(asyncio.run(_stats(session, user, agent)))
         return
-    found, older = asyncio.run(_context(session, user, agent, message))
+    found = asyncio.run(_context(session, user, agent, message))
     if as_json:
         terminal.show_json({"context": found})
     elif found:
         typer.echo(terminal.plain(found))
-    elif not older:
+    else:
         typer.echo(nothing(NOTHING, user), err=True)
-    if older:
-        days = Settings().memory.context_days
-        typer.echo(
-            f"all facts known here are older than {days:g} days, and EDEN_MEMORY_CONTEXT_DAYS leaves such facts out "
-            "of a context; --message TEXT brings back what a message asks for, `eden search` finds them all",
-            err=True,
-        )
 
 
 async def _stats(session: str, user: str | None, agent: str | None) -> dict[str, ScopeStats]:
@@ -61,27 +51,12 @@ async def _stats(session: str, user: str | None, agent: str | None) -> dict[str,
         return await viewer.memory.get_memory_stats(viewer.session, viewer.user)
 
 
-async def _context(
-    session: str, user: str | None, agent: str | None, message: str | None
-) -> tuple[str, bool]:
-    """Return the context, and whether all known facts are too old for it."""
+async def _context(session: str, user: str | None, agent: str | None, message: str | None) -> str:
     async with who(Settings(), agent, session, user, alone=True) as viewer:
         found = await viewer.memory.get_memory_context(viewer.session, viewer.user, message)
-        older = "<Facts>" not in found and await _only_older(viewer)
-        if not found and not older:
+        if not found:
             await _demand(Settings(), session)
-        return found, older
-
-
-async def _only_older(viewer: Viewer) -> bool:
-    settings = Settings().memory
-    newest = await viewer.memory.list_facts(**viewer.named, active=True, limit=NEWEST)
-    oldest = datetime.now(UTC) - timedelta(days=settings.context_days)
-    return (
-        bool(newest.items)
-        and settings.facts_in_context
-        and all(fact.valid_from < oldest for fact in newest.items)
-    )
+        return found
 
 
 async def _demand(settings: Settings, session: str) -> None:

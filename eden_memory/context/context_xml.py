@@ -1,13 +1,9 @@
-"""Render the visible scopes as XML for an agent's prompt, and decide whether a message needs a recall. Pure.
+"""Render the visible scopes as XML for an agent's prompt, and say what a message is searched for by. Pure.
 
 Whatever a memory says, it stays inside its element: markup is escaped, what a reader would not see is removed, which
 includes all that XML forbids, and an item of a list is one line.
-
-In English, phrases, verbs and unknown names tell a question about the past. A message in another language may ask for
-anything: it is searched for, and what is hardly related to it is left out (EDEN_MEMORY_RECALL_RELATED).
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -70,12 +66,14 @@ def newest_facts(shown: Sequence[VisibleScope], now: datetime, settings: MemoryS
     """Return the newest facts of all scopes, newest first, within the number and age that settings allow."""
     if not settings.facts_in_context:
         return []
-    oldest = now - timedelta(days=settings.context_days)
+    days = settings.context_days
+    oldest = None if days is None else now - timedelta(days=days)
     found = [
         (fact.valid_from, fact.content, visible.scope)
         for visible in shown
         for fact in visible.snapshot.recent_facts
-        if fact.valid_from >= oldest and (fact.expires_at is None or fact.expires_at > now)
+        if (oldest is None or fact.valid_from >= oldest)
+        and (fact.expires_at is None or fact.expires_at > now)
     ]
     found.sort(key=itemgetter(0, 1), reverse=True)
     return [
@@ -208,89 +206,8 @@ def _named(typed: str | None) -> str:
 
 QUERY_CHARACTERS = 500
 
-UNKNOWN_NAMES = 2
-
 READ_CHARACTERS = 2_000
 """Of the beginning of a message, and of its end: what is pasted between them asks nothing, and would cost time."""
-
-
-_PHRASES = re.compile(
-    r"\b(remember (when|that|the|how|what|my|our|i|we)|do you (remember|recall)|remind me|"
-    r"what (did|have|had) (i|we|you)\b.{0,100}\b(say|said|tell|told|mention|mentioned|decide|decided|agree|agreed)|"
-    r"(as|like) (i|we|you) (said|told|mentioned|discussed|agreed)|"
-    r"did (i|we) (ever )?(say|tell|mention|talk|discuss|decide|agree)|"
-    r"(we|i|you) (talked|spoke) about|last time|the other day|back then|previously)\b",
-    re.IGNORECASE,
-)
-
-_QUESTION = re.compile(
-    r"\b(who|whom|whose|what|when|where|which|why|how)\b(?P<rest>[^.?!\n]*)", re.IGNORECASE
-)
-
-_PAST = re.compile(
-    r"\b(was|were|did|didn't|had|wasn't|weren't|said|told|went|came|made|met|got|gave|took|wrote|bought|sold|"
-    r"chose|found|left|began|ran|saw|thought|knew|kept|sent|spent|built|paid|held|became|brought|"
-    r"[a-z]{2,}[^aeiou\W]ed|[a-z]+[iou]ed)\b",
-    re.IGNORECASE,
-)
-
-_NAME = re.compile(r"(?<![.?!:\n] )(?<![.?!\n])(?<=[\w,;'\")] )[A-Z][\w'-]+")
-
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October")
-
-_OTHERS = ("November", "December", "I'm", "I'll", "I've", "I'd", "English", "OK")
-
-_WORDS = re.compile(r"[^\W\d_]+")
-
-_ENGLISH = frozenset(
-    re.findall(
-        r"\w+",
-        "the and of are is what who where when why how which that this these those with from about for my your our "
-        "their his you she they it does did have had can could would should there please thanks been be him let I",
-    )
-)
-"""Words of which nearly every English message has one, and few of another language."""
-
-OTHER_WORDS = 3
-"""Different words of a message in another language that may ask for something, if all are ASCII."""
-
-_NO_NAMES = frozenset((*_DAYS, *_MONTHS, *_OTHERS))
-
-
-def may_need_recall(message: str, known: str) -> bool:
-    """Return whether memory is to be searched for a message; `known` is the context's text."""
-    message = _read(message)
-    return (
-        _is_in_another_language(message)
-        or _PHRASES.search(message) is not None
-        or any(_PAST.search(found["rest"]) for found in _QUESTION.finditer(message))
-        or len(unknown_names(message, known)) >= UNKNOWN_NAMES
-    )
-
-
-def _is_in_another_language(message: str) -> bool:
-    """By the words that would be searched for, without the one that may be cut."""
-    asked = _end_of(message)
-    found = _WORDS.findall(asked)[len(asked) == QUERY_CHARACTERS :]
-    words = {word if word == "I" else word.lower() for word in found}
-    if words & _ENGLISH:
-        return False
-    return len(words) >= OTHER_WORDS or not "".join(words).isascii()
-
-
-def unknown_names(message: str, known: str) -> set[str]:
-    """Return capitalised words inside sentences that the context does not contain."""
-    names = {found.group().removesuffix("'s") for found in _NAME.finditer(message)}
-    lowered = known.casefold()
-    return {name for name in names - _NO_NAMES if name.casefold() not in lowered}
-
-
-def _read(message: str) -> str:
-    if len(message) <= 2 * READ_CHARACTERS:
-        return message
-    return f"{message[:READ_CHARACTERS]}\n{message[-READ_CHARACTERS:]}"
 
 
 def query_of(message: str, settings: Settings) -> str:

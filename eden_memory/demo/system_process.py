@@ -18,8 +18,6 @@ from eden_memory.settings import MessagesSettings, MongoSettings, Role, Settings
 COMMAND = (sys.executable, "-m", "eden_memory.demo.beside_parent", "run", "--new-source")
 """The demo begins with an empty collection; the topics may hold the messages of a demo that was kept."""
 STOP_SECONDS, LINES = 15.0, 8
-SHOWN_DAYS = "36500"
-"""Greatest age of facts in contexts: a demo's messages were said long before it is played."""
 MAPPING = ("messages", *PEOPLE)
 """The groups of settings that name the application's collections and fields."""
 
@@ -97,7 +95,6 @@ def own_settings(
                 roles={role: role for role in get_args(Role)},  # before those that eden.toml adds
                 redact_secrets=settings.messages.redact_secrets,
             ),
-            "memory": settings.memory.model_copy(update={"context_days": float(SHOWN_DAYS)}),
             **people,
         }
     )
@@ -120,7 +117,6 @@ def environment(found: Endpoints, here: Settings) -> dict[str, str]:
         "EDEN_TAILER_WATERMARK_SECONDS": "1",
         # one workshop whose people trust each other: the agent shows what it learned from all of them
         "EDEN_MEMORY_SHARING": "team",
-        "EDEN_MEMORY_CONTEXT_DAYS": SHOWN_DAYS,
         "EDEN_LLM": here.llm,
     }
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, Unpack, cast
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
-from eden_memory.context.context_xml import FactLine, may_need_recall, one_line, query_of
+from eden_memory.context.context_xml import FactLine, one_line, query_of
 from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
@@ -111,7 +111,8 @@ class ReadCalls:
         recent = await readers.recent.of(asked, view)
         if recent or scopes is not None:
             xml = readers.contexts.render(view, recent=recent)
-        if message is None or not self.memory.settings.memory.search or not may_need_recall(message, xml):
+        memory = self.memory.settings.memory
+        if message is None or not memory.search or memory.recall == "off":
             return xml
         return await self._with_recalled(
             readers, ShownContext(view, recent, xml), message, self._asking(asked.user_id)
@@ -152,7 +153,7 @@ class ReadCalls:
         sort: p.FoundOrder = "score",
         recency_weight: p.RecencyWeight = None,
         score_threshold: p.Threshold = None,
-        related: Annotated[float, p.PYTHON_ALONE] = 0.0,
+        related: Annotated[bool, p.PYTHON_ALONE] = False,
         debug: p.Debug = True,
     ) -> SearchReport:
         """Search as :meth:`search_facts` does, and report (`debug`) time, candidates and scores of every stage.
@@ -224,8 +225,9 @@ class ReadCalls:
         request = SearchRequest(
             (query_of(message, self.memory.settings),),
             memory.recalled_facts,
+            "text" if memory.recall == "words" else "hybrid",
             asked_at=self.memory.clock(),
-            related=memory.recall_related,
+            related=True,
             asking=asking,
             private=view.private,
         )

@@ -3,8 +3,8 @@
 A phrase names a span, not a moment ("in May", "last week"), and a question names one or two at most; dateparser gives
 moments, and finds dates in words that are none (docs/decisions/search.md).
 
-Each example has a question about how things are and one about what was, otherwise alike. The difference between the
-two, on average over all examples, is the direction in which questions about the present lie.
+The kind of a question is told by its vector: the difference between the means of examples of both kinds is a
+direction. In one lie questions about the present, in another messages that ask for something about who writes them.
 """
 
 import asyncio
@@ -248,7 +248,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span]],
 )
 
 
-EXAMPLES = (
+PRESENT_AND_PAST = (
     ("Where do I live?", "Where did I live before?"),
     ("What is Nora's job?", "What did Nora do after work?"),
     ("Which doctor does Ben see?", "Which doctor did Ben meet at the party?"),
@@ -274,11 +274,54 @@ EXAMPLES = (
     ("How far have I got with the book?", "What was the book about?"),
     ("What is the name of the project?", "What was the project called in the beginning?"),
 )
+"""Otherwise alike: about how things are, and about what was."""
+
+OWN_AND_OTHER = (
+    ("What is my phone number?", "Thank you!"),
+    ("Where do I keep the tools?", "Great, that works."),
+    ("Who cuts my hair?", "Hello there"),
+    ("Do I take sugar in my coffee?", "What is the capital of Spain?"),
+    ("Which insurance do I have?", "Write a story about a dragon."),
+    ("When is my exam?", "How does a vaccine work?"),
+    ("What does my wife do at work?", "Fix the spelling of this sentence."),
+    ("Remind me what I ordered.", "What is 40 divided by 8?"),
+    ("Pick a film that I would like.", "Translate this into Italian."),
+    ("Is this menu all right for me?", "Make it longer."),
+    ("How old is my nephew?", "Go on."),
+    ("What should I know before Ben visits?", "Yes, please."),
+    ("Can my dog eat that?", "No, not that one."),
+    ("What did I say about the trip?", "Give me a list of ten animals."),
+    ("Will I be at home on Sunday?", "Who wrote Hamlet?"),
+    ("Which size do I wear?", "What does the error 404 mean?"),
+    ("Did we decide on the venue?", "Explain recursion."),
+    ("How much did my bike cost?", "Good night!"),
+    ("Plan a dinner that my family can eat.", "Why do leaves fall in autumn?"),
+    ("Should I take the stairs, with my back?", "How many grams are in a pound?"),
+    ("Wie heißt mein Kollege?", "Vielen Dank!"),
+    ("Wann ist mein Termin?", "Hallo!"),
+    ("Was mag meine Frau nicht?", "Was ist die Hauptstadt von Italien?"),
+    ("Welche Größe habe ich?", "Erkläre mir, was ein Atom ist."),
+    ("Darf ich das essen?", "Schreib eine Geschichte."),
+    ("Wo sind meine Schlüssel?", "Weiter."),
+    ("¿Cuál es mi número?", "Muchas gracias"),
+    ("¿Cuándo es mi cita?", "Hola"),
+    ("¿Qué le gusta a mi hijo?", "¿Quién escribió Don Quijote?"),
+    ("¿Puedo comer esto?", "Escribe un cuento."),
+    ("Quelle est ma taille ?", "Merci beaucoup"),
+    ("Quand est mon rendez-vous ?", "Salut"),
+    ("Qu'est-ce que ma femme n'aime pas ?", "Qui a peint la Joconde ?"),
+    ("Est-ce que je peux manger ça ?", "Écris une histoire."),
+    ("Qual è il mio numero?", "Ciao!"),
+    ("Quando ho l'appuntamento?", "Chi ha scritto la Divina Commedia?"),
+    ("Onde deixei a carteira?", "Obrigada"),
+    ("Quando é a minha consulta?", "Escreve uma história."),
+)
+"""A message that asks for something about who writes it, and one that asks for nothing remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """The direction from the past to the present."""
+    """From the second kind of the examples to the first."""
 
     towards: NDArray[np.float64]
     middle: float
@@ -289,16 +332,16 @@ class _Direction:
         return float(np.clip((asked @ self.towards - self.middle) / self.half, -1, 1))
 
 
-class QuestionTense:
-    """Embeds the examples once, at the first question."""
+class QuestionKind:
+    """Tells two kinds of questions apart by pairs of examples, which it embeds once, at the first question."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, embedder: Embedder, examples: Sequence[tuple[str, str]]) -> None:
+        self._embedder, self._examples = embedder, examples
         self._lock = asyncio.Lock()
         self._direction: _Direction | None = None
 
     async def of(self, vectors: Sequence[bytes], asking: Asking | None = None) -> float:
-        """Return the least of the questions', from -1 (the past) to 1 (the present); 0 if there are no vectors."""
+        """Return the least of the questions', from -1 (the second kind) to 1; 0 if there are no vectors."""
         if not vectors:
             return 0.0
         async with self._lock:
@@ -307,14 +350,14 @@ class QuestionTense:
         return min(map(self._direction.of, vectors))
 
     async def _learned(self, asking: Asking | None) -> _Direction:
-        texts = [question for example in EXAMPLES for question in example]
+        texts = [question for example in self._examples for question in example]
         made = await self._embedder.embed(texts, asking)
         rows = np.stack(
             [_of_length_one(np.frombuffer(example.vector, "<f4").astype(float)) for example in made]
         )
-        present, past = rows[::2], rows[1::2]
-        towards = (present - past).mean(0)
-        above, below = float((present @ towards).mean()), float((past @ towards).mean())
+        first, second = rows[::2], rows[1::2]
+        towards = (first - second).mean(0)
+        above, below = float((first @ towards).mean()), float((second @ towards).mean())
         return _Direction(towards, (above + below) / 2, max((above - below) / 2, 1e-9))
 
 

@@ -27,8 +27,14 @@ LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 SECONDS_OF_DAY = 86_400.0
 MEANING = 0.7
 """Weight of similarity in how related a fact is to a query; the rest is the share of common words."""
-LESS_RELATED = 0.08
-"""A fact is dropped if it is this much less related than the best one."""
+REMEMBERED = 0.35
+"""From how much on a message asks for something remembered (:func:`asked_for`)."""
+ASKING = 0.4
+"""Weight in it of what kind of message it is."""
+BEHIND = slice(5, 20)
+"""The places of the facts that the best one is compared with."""
+NEARLY = 0.5
+"""A fact is dropped if it is less than this share as related as the best one."""
 BEST, AMONG = 5, 30
 """How many of the best facts give the words that matter, and up to which place facts are raised by them."""
 APART = timedelta(hours=6)
@@ -189,24 +195,33 @@ def asked_in(queries: Sequence[str]) -> frozenset[str]:
     return frozenset[str]().union(*map(stems_asked, queries))
 
 
-def related(found: Sequence[Scored], queries: Sequence[str], share: float, unrelated: float) -> list[Scored]:
-    """Nothing, unless one is so far from unrelated (0) to the same text (1); then all that are nearly so far.
+def asked_for(
+    found: Sequence[Scored], queries: Sequence[str], top_k: int, unrelated: float, asks: float
+) -> list[Scored]:
+    """Return those of the best facts that a message is about, nothing where it asks for nothing remembered.
 
-    Similarity counts 0.7, measured from that of unrelated texts; the share of a query's words that a fact has, 0.3.
-    Those whose similarity is not known stay.
+    Three numbers are added up: how related the best fact is, from unrelated (0) to the same text (1); how much more
+    so than those behind it, which are about as near to whatever is said; and `asks`, from -1 to 1, of the message.
     """
-    asked = [stems_asked(query) for query in queries]
-    far = [_relatedness(scored, asked, unrelated) for scored in found]
-    best = max((known for known in far if known is not None), default=0.0)
-    least = share - LESS_RELATED if best >= share else share
-    return [scored for scored, known in zip(found, far, strict=True) if known is None or known >= least]
+    words = [stems_asked(query) for query in queries]
+    far = [_relatedness(scored, words, unrelated) for scored in found[: max(top_k, BEHIND.stop)]]
+    ranked = sorted(far, reverse=True)
+    best, behind = max(ranked, default=0.0), ranked[BEHIND]
+    ahead = best - (sum(behind) / len(behind) if behind else 0.0)
+    if best + ahead + ASKING * asks < REMEMBERED:
+        return []
+    return [scored for scored, known in zip(found[:top_k], far, strict=False) if known >= NEARLY * best]
 
 
-def _relatedness(scored: Scored, asked: Sequence[frozenset[str]], unrelated: float) -> float | None:
-    similar = scored.scores.get("semantic")
+def _relatedness(scored: Scored, asked: Sequence[frozenset[str]], unrelated: float) -> float:
+    """Similarity counts 0.7, measured from that of unrelated texts, the share of a query's words that a fact has 0.3.
+
+    Where similarity is not known, words count alone.
+    """
+    shared, similar = _shared(scored, asked), scored.scores.get("semantic")
     if similar is None:
-        return None
-    return MEANING * (similar - unrelated) / (1 - unrelated) + (1 - MEANING) * _shared(scored, asked)
+        return shared
+    return MEANING * (similar - unrelated) / (1 - unrelated) + (1 - MEANING) * shared
 
 
 def _shared(scored: Scored, asked: Sequence[frozenset[str]]) -> float:

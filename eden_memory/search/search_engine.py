@@ -14,19 +14,20 @@ from eden_memory.metrics import SEARCH_DEGRADED, SEARCH_SECONDS, SEARCHES
 from eden_memory.models.question import Asking, Embedder, Reranker
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Ranked, Scored, When
-from eden_memory.search.question_times import QuestionTense, spans_of
+from eden_memory.search.question_times import OWN_AND_OTHER, PRESENT_AND_PAST, QuestionKind, spans_of
 from eden_memory.search.ranking import (
     Ranking,
     Stage,
     after_reranking,
+    asked_for,
     asked_in,
     before_reranking,
     fused,
-    related,
     reranked,
 )
 from eden_memory.search.ranking_stages import Overtaking, QueryLists, tense_needed
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest, StageReport, TextOnly
+from eden_memory.search.text_index import words_asked
 from eden_memory.telemetry.spans import OpenSpan
 
 log = LibraryLogger()
@@ -35,7 +36,7 @@ log = LibraryLogger()
 SHOWN = 50
 """Most scores of a stage in a report."""
 
-for _part in ("embedding", "semantic", "text", "reflections", "rerank", "newer"):
+for _part in ("embedding", "semantic", "text", "reflections", "rerank", "kind"):
     SEARCH_DEGRADED.labels(_part)
 
 
@@ -243,6 +244,11 @@ def _by_query(
     ]
 
 
+def _of_substance(messages: Sequence[str]) -> tuple[str, ...]:
+    """Return those with two words: with one, as in "thanks", nobody asks for anything remembered."""
+    return tuple(message for message in messages if len(words_asked(message)) > 1)
+
+
 def _visible(lists: Lists, search: SearchRun) -> Lists:
     """Keep only facts of the requested scopes, without hidden or expired ones."""
     when = search.when
@@ -284,7 +290,10 @@ class SearchEngine:
         redact: Callable[[str], str] = str,
     ) -> None:
         self._listing, self._reranker = Listing(lists, embedder, reflections), reranker
-        self._tense = QuestionTense(embedder)
+        self._tense, self._asks = (
+            QuestionKind(embedder, PRESENT_AND_PAST),
+            QuestionKind(embedder, OWN_AND_OTHER),
+        )
         self._ranking, self._found, self._redact = ranking or Ranking(), found, redact
 
     async def find(
@@ -299,15 +308,15 @@ class SearchEngine:
                 "eden.search.scopes": len(scopes),
                 "eden.search.facts": 0,
             }
-            if not request.texts or not by_key or request.top_k < 1:
+            texts = _of_substance(request.texts) if request.related else request.texts
+            if not texts or not by_key or request.top_k < 1:
                 return trace.report(request.search_type, ())
             ranking = _as_asked(self._ranking, request)
-            search = SearchRun(
-                tuple(by_key), request.texts, request, ranking, asking or request.asking, trace
-            )
-            found = await self._ranked(await self._listing.of(search), search)
+            search = SearchRun(tuple(by_key), texts, request, ranking, asking or request.asking, trace)
+            lists = await self._listing.of(search)
+            found = await self._ranked(lists, search)
             visible = [scored for scored in found if scored.fact.scope_key in by_key]
-            best = _sorted(self._worth_it(visible, request), request)
+            best = _sorted(await self._worth_it(visible, lists, search), request)
             facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
             self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
             span.attributes["eden.search.facts"] = len(facts)
@@ -334,24 +343,27 @@ class SearchEngine:
         needed = tense_needed(found, asked_in(search.queries), search.ranking.unrelated)
         if not needed:
             return frozenset()
-        tense = await self._asked_tense(lists, search)
+        tense = await self._told(self._tense, lists, search)
         return frozenset(pair for pair, least in needed.items() if tense > least)
 
-    async def _asked_tense(self, lists: Sequence[QueryLists], search: SearchRun) -> float:
-        """The tense of a question that cannot be compared: neither the present nor the past."""
+    async def _told(self, kind: QuestionKind, lists: Sequence[QueryLists], search: SearchRun) -> float:
+        """Return the kind of a question, 0, neither of the two, if that cannot be told."""
         vectors = [query.vector for query in lists if query.vector is not None]
         try:
-            return await self._tense.of(vectors, search.asking)
+            return await kind.of(vectors, search.asking)
         except Exception as error:  # noqa: BLE001 - the edge where an embedder that failed becomes a warning
-            search.trace.degraded("newer", error)
+            search.trace.degraded("kind", error)
             return 0.0
 
-    def _worth_it(self, found: list[Scored], request: SearchRequest) -> list[Scored]:
-        """Return the best facts without those that are not related enough; no worse one takes their place."""
-        best = found[: request.top_k]
-        if not request.related:
-            return best
-        return related(best, request.texts, request.related, self._ranking.unrelated)
+    async def _worth_it(
+        self, found: list[Scored], lists: Sequence[QueryLists], search: SearchRun
+    ) -> list[Scored]:
+        """Return the best facts; of a whole message, those that it asks for."""
+        top_k = search.request.top_k
+        if not search.request.related or not found:
+            return found[:top_k]
+        asks = await self._told(self._asks, lists, search)
+        return asked_for(found, search.queries, top_k, search.ranking.unrelated, asks)
 
     async def _reranked(self, found: list[Scored], search: SearchRun) -> list[Scored]:
         """Reorder the best facts by the reranker; keep their order if it fails."""

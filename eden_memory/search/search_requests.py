@@ -38,7 +38,7 @@ class SearchOptions(TypedDict, total=False):
     search_type: Kind
     recency_weight: float | None
     score_threshold: float | None
-    related: float
+    related: bool
     sort: SearchSort
     kinds: Sequence[SearchedKind]
     session: Any
@@ -72,9 +72,9 @@ class SearchRequest:
     """0 to 1, how much of the score is freshness; None: as the settings say."""
     score_threshold: float | None = None
     """Facts with a lower score are left out; the score is relative, 1 for the best of every list."""
-    related: float = 0.0
-    """From 0 to 1: nothing is returned unless one of the best `top_k` is so far from unrelated (0) to the same
-    text (1); the others may be a little less related. 0: everything is returned."""
+    related: bool = False
+    """Whether the query is a whole message: nothing is returned unless the message asks for something remembered, and
+    then only what is about as near to it as the best."""
     sort: SearchSort = "score"
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
@@ -96,8 +96,6 @@ class SearchRequest:
             raise Invalid(f"kinds {self.kinds!r:.60}", f"Give a list of: {', '.join(SEARCHED)}.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
             raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
-        if not 0 <= self.related < 1:
-            raise Invalid(f"related {self.related}", "It is from 0 to less than 1.")
         size = 1 if self.list_size is None else self.list_size
         if self.top_k < 0:
             raise Invalid(f"top_k {self.top_k}", f"It is between 0 and {MOST_FOUND}.")

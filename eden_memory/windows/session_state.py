@@ -333,6 +333,8 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
     waits = session.held.get(event.message_id)
     if waits is not None and waits.version == event.version and not corrects(event, waits):
         return  # a redelivery
+    if waits is None and known is not None and has_left(known, event):
+        return  # a redelivery, too: where it went is in a record that follows
     if stays_out(known, event):
         return
     message = StoredMessage.of(event, time, known)
@@ -353,6 +355,12 @@ def stays_out(known: StoredMessage | None, event: MessageRecorded) -> bool:
         return False
     edited = event.origin == "stream" and event.edited_at is not None
     return not edited or known.version == event.version
+
+
+def has_left(known: StoredMessage, event: MessageRecorded) -> bool:
+    """Tell whether a message was taken out of its session as it stands in this record: it moved to another one."""
+    same = known.version == event.version and known.session_id == event.session_id
+    return same and known.place is None and known.text is not None and not corrects(event, known)
 
 
 def follows_deletion(known: StoredMessage, version: str) -> bool:
@@ -466,6 +474,7 @@ def delete(
             deleted=True,
             forgotten=forgotten or (known is not None and known.forgotten),
             changed_after_formation=known is not None and known.formation_id is not None,
+            created_at=known.created_at if known else None,
             mapping=known.mapping if known else None,
         )
     )

@@ -40,6 +40,7 @@ from tests.chaos.stages_reader import Arrivals
 from tests.chaos.stages_workers import Workers
 from tests.chaos.waiting import NotInTime, cancelled, until
 from tests.model_server.serving import ModelServerProcess, model_server_process
+from tests.tried_models import passed
 
 SESSION_MS = 3_000
 PARTITIONS = 6
@@ -122,7 +123,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         servers = await stack.enter_async_context(_servers(folder, jars))
         models = stack.enter_context(_models(options.seed))
         settings = _settings(servers)
-        await _set_up(settings, servers)
+        await _set_up(settings, servers, models)
         chat = Chat(servers.mongo.endpoint, options.seed, pace=options.pace, poisoned=options.poisoned)
         stack.push_async_callback(chat.close)
         await chat.create()
@@ -200,11 +201,13 @@ def environment(servers: Servers, models: ModelServerProcess) -> dict[str, str]:
     }
 
 
-async def _set_up(settings: Settings, servers: Servers) -> None:
+async def _set_up(settings: Settings, servers: Servers, models: ModelServerProcess) -> None:
+    """The topics and collections; the model counts as tried, or it could share nothing of what users said."""
     config = admin_config(settings.kafka, servers.kafka.endpoint)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, servers.mongo.endpoint) as client:
         await set_up(client[DATABASE], settings.names)
+        await passed(client[DATABASE], settings.names, models.openai_url, "test-model")
 
 
 def _topics() -> dict[str, int]:

@@ -18,10 +18,12 @@ from rich.table import Table
 
 from eden_memory.evals.systems import PlainWords, Quality
 from eden_memory.evals.systems import mean_quality as mean
+from eden_memory.models.local_embedder import MODEL, MULTILINGUAL
 from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_requests import Kind as Search
 from eden_memory.settings import SearchSettings
+from tests.evals import plain_questions
 from tests.evals.conversations import CATEGORIES, DATA, Kind, there
 from tests.evals.held import KnownVectors
 from tests.evals.kinds import kinds_measured
@@ -38,7 +40,6 @@ GRID = [
     for weight, lift, times in product((0.3, 0.4, 0.5), (0.3, 0.6), (0.1, 0.2))
 ]
 """What each fold chooses from."""
-FLOORS = (0.0, 0.2, 0.3, 0.35, 0.39, 0.45, 0.5)
 KINDS: tuple[Kind, ...] = ("turns", "facts")
 ALONE: tuple[Search, ...] = ("text", "semantic")
 
@@ -127,13 +128,22 @@ def _figure(of: Quality) -> str:
     return f"{of.recall:.3f}/{of.ndcg:.3f}"
 
 
-async def floors(kind: Kind, vectors: KnownVectors) -> Table:
-    """What recall adds, by its floor."""
-    where, of = await loaded(kind, vectors), f"recall of {kind}, by EDEN_MEMORY_RECALL_RELATED"
-    shown = Table("floor", "still answered", "added to a stranger's question", "nothing added", title=of)
-    for floor in FLOORS:
-        found = await recalled(where, floor)
-        shown.add_row(f"{floor:g}", f"{found.answered:.3f}", f"{found.others:.2f}", f"{found.nothing:.2f}")
+async def recall_table(kind: Kind, vectors: KnownVectors) -> Table:
+    """What recall adds to a question."""
+    found = await recalled(await loaded(kind, vectors))
+    shown = Table(
+        "still answered", "added to a stranger's question", "nothing added", title=f"recall of {kind}"
+    )
+    shown.add_row(f"{found.answered:.3f}", f"{found.others:.2f}", f"{found.nothing:.2f}")
+    return shown
+
+
+async def plain_table() -> Table:
+    """What recall adds to plain questions and to small talk, by the embedder."""
+    shown = Table("embedder", "answered", "small talk that gets something", title="plain questions")
+    for model in (MODEL, MULTILINGUAL):
+        found = await plain_questions.recalled(KnownVectors(model))
+        shown.add_row(model, f"{found.answered:.2f}", f"{found.disturbed:.2f}")
     return shown
 
 
@@ -178,12 +188,13 @@ async def main() -> None:
         pairs.add_row(name, f"{off:.3f}", f"{on:.3f}")
     console.print(pairs)
     console.print(await language_table(vectors))
+    console.print(await plain_table())
     if not there():
         console.print(f"No conversations at {DATA}: R@10 and nDCG@10 are left out.")
         return
     for kind in KINDS:
         console.print(table(kind, await measured(kind, vectors)))
-        console.print(await floors(kind, vectors))
+        console.print(await recall_table(kind, vectors))
     console.print(await kinds_table(vectors))
 
 

@@ -144,11 +144,8 @@ class Model:
         return None
 
     def _reply(self, rule: CacheRule, chat: Chat, kind: str, said: object, fault: FaultName | None) -> Reply:
-        text = _spoiled(
-            said if isinstance(said, str) else orjson.dumps(judged(cast("dict[str, Any]", said))).decode(),
-            kind,
-            fault,
-        )
+        answer = judged(cast("dict[str, Any]", said)) if isinstance(said, dict) else {}
+        text = _spoiled(said if isinstance(said, str) else orjson.dumps(answer).decode(), kind, fault)
         ending: Ending = ENDINGS.get(fault, "stop") if fault else "stop"
         if chat.most is not None and tokens(len(text)) + self.config.reasoning_tokens > chat.most:
             text, ending = text[: 4 * max(0, chat.most - self.config.reasoning_tokens)], "length"

@@ -107,15 +107,16 @@ class Remembering:
     ) -> Found:
         """Search, without facts that are hardly related, unless the caller sets a score threshold."""
         most = self._gateway.top_k if asked.top_k is None else asked.top_k
-        if not message or not most or not self._memory.search:
+        if not message or not most or not self._memory.search or self._memory.recall == "off":
             return Found()
         report = await service.explain_search(
             [query_of(message, self._settings)],
             session=who.session,
             user=who.user,
             top_k=most,
+            search_type="text" if self._memory.recall == "words" else "hybrid",
             scopes=who.scopes,
-            related=self._memory.recall_related if asked.score_threshold is None else 0.0,
+            related=asked.score_threshold is None,
             recency_weight=asked.recency_weight,
             score_threshold=asked.score_threshold,
         )

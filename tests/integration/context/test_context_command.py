@@ -65,18 +65,6 @@ async def remembered(settings: Settings, days_ago: int, blob: str = "") -> None:
         await kit.put(scope, blob=blob, recent_facts=(recent,), active_facts=1)
 
 
-@pytest.mark.parametrize("blob", ["", "Prefers trains."])
-def test_facts_too_old_for_a_context_are_said_with_the_setting(environment: Settings, blob: str) -> None:
-    asyncio.run(remembered(environment, 30, blob))
-    found = run("5")
-    assert found.exit_code == 0
-    assert "Lima" not in found.stdout
-    (said,) = found.stderr.splitlines()
-    assert "older than 7 days" in said
-    assert all(one in said for one in ("EDEN_MEMORY_CONTEXT_DAYS", "--message", "eden search"))
-    assert json.loads(run("5", "--json").stdout)["context"] == found.stdout.removesuffix("\n")
-
-
 def test_of_facts_that_a_context_shows_nothing_is_said(environment: Settings) -> None:
     asyncio.run(remembered(environment, 1))
     found = run("5")

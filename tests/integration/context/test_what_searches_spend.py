@@ -88,19 +88,22 @@ async def test_each_new_query_counts_once_and_nothing_of_it_is_stored(kit: Kit, 
 
 async def test_a_recalling_context_counts_too(kit: Kit, models: Serving) -> None:
     async with kit.service() as service:
-        await service.get_memory_context("one", "ada", "What did I say about my dog?")
-        assert models.tally.calls["embeddings"] == 1
-    assert (await counted(kit, 1)).counts["calls"] == 1
+        for message in ("What did I say about my dog?", "And about my cat?"):
+            await service.get_memory_context("one", "ada", message)
+        assert models.tally.calls["embeddings"] == 3, (
+            "each message, and once the examples of kinds of messages"
+        )
+    assert (await counted(kit, 3)).counts["calls"] == 3
 
 
 async def test_a_provider_is_asked_without_the_secrets_of_queries(kit: Kit, models: Serving) -> None:
-    """Queries that differ in their secrets alone are the same to it: it is asked once."""
+    """Queries that differ in their secrets alone are the same to it: it is asked once, and for examples once."""
     async with kit.service() as service:
         for digit in "123":
             key = f"sk-{digit * 40}"
             await service.search_facts(f"What did I say about my key {key}?", session="one", user="ada")
             await service.get_memory_context("one", "ada", f"What did I say about my key {key}?")
-    assert models.tally.calls["embeddings"] == 1
+    assert models.tally.calls["embeddings"] == 2
 
 
 @asynccontextmanager

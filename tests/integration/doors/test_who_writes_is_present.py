@@ -133,8 +133,8 @@ async def test_one_chat_without_a_user_hides_a_users_memory_in_its_session(doors
         body = {"model": "m", "messages": messages, "memory_id": "one", **user}
         (await doors.http.post("/v1/chat/completions", json=body)).raise_for_status()
         async with asyncio.timeout(60):
-            query = {"content": messages[0]["content"]}
-            while not await doors.kit.database["messages"].find_one(query):  # noqa: ASYNC110 - stored beside it
+            query = {"text": messages[0]["content"]}
+            while not await doors.kit.database["memory_inbox"].find_one(query):  # noqa: ASYNC110 - stored beside it
                 await asyncio.sleep(0.01)
 
     await chat(user="ada")
@@ -167,7 +167,7 @@ async def test_the_gateway_gives_a_provider_no_memory_of_one_of_two_users(
 
     assert SECRET in await chat("ada")
     assert SECRET not in await chat("bob")
-    stored = doors.kit.database["messages"]
+    stored = doors.kit.database["memory_inbox"]
     async with asyncio.timeout(60):
         while not await stored.find_one({"user_id": "bob"}):  # noqa: ASYNC110 - stored beside the answer
             await asyncio.sleep(0.01)

@@ -151,7 +151,7 @@ async def base(environment: Path, settings: Settings) -> Base:
         await database["messages"].insert_one(MESSAGE)
         await write(database, [fact(f"f{number}", text, scope=RUI) for number, text in enumerate(texts)])
     variables = {"EDEN_MONGODB_URI": uri, "EDEN_MONGODB_DATABASE": settings.mongodb.database}
-    return Base(environment, variables | {"EDEN_MEMORY_CONTEXT_DAYS": "100000"})
+    return Base(environment, variables)
 
 
 async def test_the_library_searches_and_reads_on_mongodb_alone(base: Base) -> None:

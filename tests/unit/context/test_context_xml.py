@@ -69,17 +69,16 @@ def test_each_switch_takes_its_part_out() -> None:
     assert "Facts" not in [one.tag for one in ElementTree.fromstring(no_facts)]
 
 
-def test_facts_are_the_newest_forty_of_a_week_newest_first() -> None:
+def test_facts_are_the_newest_forty_newest_first_however_old_unless_a_setting_says_how_old() -> None:
     mine = tuple(fact(f"fact {number}", before(hours=number * 4), number) for number in range(60))
     scopes = [shown(AGENT, recent_facts=mine[::2]), shown(USER, recent_facts=mine[:0:-2])]
     xml = context_xml(scopes, NOON, MemorySettings())
     lines = [line.strip() for line in xml.splitlines() if line.strip().startswith("- [")]
     assert len(lines) == 40
     assert lines[:2] == ["- [agent] fact 0 (just now)", "- [user] fact 1 (4h ago)"]
-    old = context_xml(
-        [shown(AGENT, recent_facts=(fact("old", before(days=7, seconds=1)),))], NOON, MemorySettings()
-    )
-    assert old == ""
+    old = [shown(AGENT, recent_facts=(fact("old", before(days=400)),))]
+    assert "old" in context_xml(old, NOON, MemorySettings())
+    assert context_xml(old, NOON, MemorySettings(context_days=399)) == ""
 
 
 def test_of_a_buffer_the_newest_twice_the_threshold_are_shown_oldest_first() -> None:

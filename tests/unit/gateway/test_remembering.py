@@ -100,12 +100,19 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "session": "s",
         "user": "u",
         "top_k": 3,
-        "related": 0.0,
+        "related": False,
+        "search_type": "hybrid",
         "recency_weight": 0.5,
         "score_threshold": 0.2,
     }
     await remembered(service, MemoryOptions(top_k=3))
-    assert service.given == {"session": "s", "user": "u", "top_k": 3, "related": 0.39}
+    assert service.given == {
+        "session": "s",
+        "user": "u",
+        "top_k": 3,
+        "search_type": "hybrid",
+        "related": True,
+    }
 
 
 async def test_a_search_that_fails_or_is_slow_is_left_out_and_counted() -> None:

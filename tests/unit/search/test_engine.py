@@ -145,31 +145,18 @@ async def test_a_reranker_orders_and_drops_and_one_that_fails_changes_nothing() 
     assert found.warnings == ("rerank: ValueError",)
 
 
-async def test_what_is_hardly_related_is_left_out_where_that_is_asked_for_and_known() -> None:
+async def test_a_whole_message_gets_what_it_asks_for_and_what_is_about_as_near() -> None:
     bare = fact("bare", "Ana has a dog and no vector.", vector=None)
-    lists = Lists(ranked((DOG, 0.9), (CAT, 0.6)), ranked((DOG, 3.0), (bare, 2.0)))
 
-    async def found(related: float, unrelated: float = 0.5) -> set[str]:
-        engine = SearchEngine(lists, Embeds(), Ranking(unrelated=unrelated))
-        return {one.fact_id for one in (await engine.find([AGENT], asked("dog", related=related))).facts}
-
-    assert await found(0.0) == {"dog", "cat", "bare"}
-    assert await found(0.1) == {"dog", "cat", "bare"}
-    assert await found(0.3) == {"dog", "bare"}
-    assert await found(0.9) == {"bare"}
-    assert await found(0.12, unrelated=0.58) == {"dog", "bare"}
-
-
-async def test_what_is_nearly_related_enough_comes_with_what_is_and_never_alone() -> None:
-    async def found(*facts: tuple[FactCandidate, float]) -> list[str]:
-        engine = SearchEngine(Lists(ranked(*facts), []), Embeds(), Ranking(unrelated=0.5))
-        report = await engine.find([AGENT], asked("pets", related=0.4))
+    async def found(message: str, *similar: tuple[FactCandidate, float]) -> list[str]:
+        lists = Lists(ranked(*similar), ranked((bare, 1.0)) if "dog" in message else [])
+        report = await SearchEngine(lists, Embeds()).find([AGENT], asked(message, related=True))
         return [one.fact_id for one in report.facts]
 
-    related, nearly, hardly = 0.8, 0.75, 0.7  # 0.42, 0.35 and 0.28 on the scale of `related`
-    assert await found((DOG, related), (CAT, nearly)) == ["dog", "cat"]
-    assert await found((DOG, related), (CAT, hardly)) == ["dog"]
-    assert await found((DOG, nearly), (CAT, nearly)) == []
+    assert await found("which dog?", (DOG, 0.95), (CAT, 0.6)) == ["dog", "bare"]
+    assert await found("which pet?", (DOG, 0.8), (CAT, 0.75)) == ["dog", "cat"]
+    assert await found("which pet?", (DOG, 0.55), (CAT, 0.55)) == []
+    assert await found("thanks!", (DOG, 0.9), (CAT, 0.9)) == []
 
 
 async def test_a_fact_of_another_scope_is_never_returned_whatever_a_store_says() -> None:
@@ -188,8 +175,6 @@ async def test_a_fact_of_another_scope_is_never_returned_whatever_a_store_says()
         {"queries": ("a",), "top_k": 100_000},
         {"queries": ("a",), "top_k": -1},
         {"queries": ("a",), "list_size": 0},
-        {"queries": ("a",), "related": 1.0},
-        {"queries": ("a",), "related": -0.1},
         {"queries": ("a",), "asked_at": NOW.replace(tzinfo=None)},
     ],
 )

@@ -11,7 +11,7 @@ from eden_memory.models.question import Asking
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.search.fact_candidates import FactCandidate, Scored
-from eden_memory.search.question_times import QuestionTense
+from eden_memory.search.question_times import PRESENT_AND_PAST, QuestionKind
 from eden_memory.search.ranking_stages import newer_first, similarity_to, tense_needed
 from eden_memory.search.text_index import stems_asked
 from tests.unit.search.candidate_facts import fact, ids, scored
@@ -120,7 +120,7 @@ class Tenses:
 
 async def test_the_tense_of_a_question_is_told_by_its_vector_and_examples_are_embedded_once() -> None:
     embedder = Tenses()
-    tense = QuestionTense(embedder)
+    tense = QuestionKind(embedder, PRESENT_AND_PAST)
     now, then = pack_vector((1.0, 0.5)), pack_vector((1.0, -0.5))
     assert await tense.of([now]) == pytest.approx(1)
     assert await tense.of([then]) == await tense.of([now, then]) == pytest.approx(-1)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eden_memory.directory.own_sessions import own_session
@@ -46,6 +46,16 @@ KINDS = (
     "watermark",
 )
 
+MOVED_AND_READ_AGAIN = [
+    ("new", 0, 0, 0.0),
+    ("new", 0, 0, 0.0),
+    ("edit", 0, 0, 0.0),
+    ("new", 1, 5, 0.0),
+    ("move", 2, 2, 0.0),
+    ("new", 1, 4, 31.0),
+    ("watermark", 0, 0, 0.0),
+]
+"""With seed 28: a message that moved away is delivered again, and must not wait in its old session again."""
 OWN = tuple(encode(own_session("s.a", f"i.{number}")) for number in range(3))
 added = st.lists(
     st.tuples(
@@ -163,6 +173,7 @@ def by_id(published: list[Emit]) -> dict[str, set[bytes]]:
 
 
 @given(told=steps, seed=st.integers(0, 2**32))
+@example(told=MOVED_AND_READ_AGAIN, seed=28)
 @settings(max_examples=250, deadline=None)
 async def test_batches_repeats_and_crashes_change_no_window(
     told: list[tuple[str, int, int, float]], seed: int
