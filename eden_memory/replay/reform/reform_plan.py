@@ -14,7 +14,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly import handlers
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
