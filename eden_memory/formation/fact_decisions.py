@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from eden_memory.directory.own_sessions import given_to_all
+from eden_memory.directory.participants import given_to_all
 from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import own_session
 from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
