@@ -11,6 +11,7 @@ from rich.text import Text
 
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import plain
+from eden_memory.errors import EdenError
 from eden_memory.models.catalogue import (
     LOCAL_MODELS,
     OFFLINE,
@@ -53,12 +54,15 @@ def check(
 
     Models of an endpoint given as a URL are also tried: what they can do, and which settings fit them. Where agents
     learn from what users say, the models that form memory are tried with statements of which half belong to one
-    person: a model that shares more of these than EDEN_MEMORY_SHARING_MISTAKES shares nothing. The result is stored.
+    person: a model that shares more of these than EDEN_MEMORY_SHARING_MISTAKES shares nothing. The result is stored
+    where MongoDB can be reached; without that, models are checked all the same, and the output says so.
     """
     settings = Settings()
     found, tried = asyncio.run(_check(settings))
-    kept = asyncio.run(_sharing(settings, sharing)) if not any(model.problem for model in found) else []
-    notes = [*_without_calls(settings), *_unused(settings)]
+    kept, unstored = [], None
+    if not any(model.problem for model in found):
+        kept, unstored = asyncio.run(_sharing(settings, sharing))
+    notes = [*_without_calls(settings), *_unused(settings), *([unstored] if unstored else ())]
     if as_json:
         told = {
             "models": [asdict(checked_model) for checked_model in found],
@@ -85,19 +89,22 @@ async def _check(settings: Settings) -> "tuple[list[CheckedModel], list[TriedMod
     return found, await tried_models(settings, works)
 
 
-async def _sharing(settings: Settings, wanted: bool | None) -> "list[SharingTrial]":
-    """Try and store how each model judges; without a wish only where agents learn, as the store or a setting says."""
+async def _sharing(settings: Settings, wanted: bool | None) -> "tuple[list[SharingTrial], str | None]":
+    """Try how each model judges, without a wish only where agents learn; the note says why nothing was stored."""
     from eden_memory.formation.sharing_store import store_trials  # noqa: PLC0415 - the SDKs import for a second
     from eden_memory.formation.sharing_trial import judging_models, tried_sharing  # noqa: PLC0415 - likewise
 
     if wanted is False or not judging_models(settings):
-        return []
+        return [], None
     if wanted is None and settings.memory.sharing in (None, "private"):
-        return []
-    async with installation(settings) as at:
-        found = await tried_sharing(settings)
-        await store_trials(at.database, at.settings.names, found)
-        return found
+        return [], None
+    found = await tried_sharing(settings)
+    try:
+        async with installation(settings) as at:
+            await store_trials(at.database, at.settings.names, found)
+    except EdenError as error:
+        return found, f"What the models shared was not stored, so they share nothing yet: {error}"
+    return found, None
 
 
 def _print_sharing(trial: "SharingTrial", most: int) -> None:

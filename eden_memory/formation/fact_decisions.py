@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from eden_memory.directory.participants import given_to_all
 from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
@@ -20,7 +21,7 @@ from eden_memory.memory.memory_batch import fact_hash, normalised
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
 from eden_memory.schemas.events.facts import Decision
-from eden_memory.schemas.provenance import Call, Embedding
+from eden_memory.schemas.provenance import Call, Embedding, SourceMessage
 
 _LABEL = re.compile(r"\[?([KN]?)(\d{1,9})\]?")
 LONGEST = 2
@@ -182,9 +183,10 @@ class DecisionResolver:
         if choice.decision == "NONE":
             self._join(stated, target, cause)
             return True
+        over_given = stated.command is None and _is_given(target.sources) and not _is_given(stated.sources)
         if choice.decision == "DELETE":
-            return self._replace(stated, choice, target, cause)
-        return self._update(stated, choice, target, cause)
+            return self._replace(stated, choice, target, cause, overruled=over_given)
+        return not over_given and self._update(stated, choice, target, cause)
 
     def _update(self, stated: Stated, choice: SettledDecision, target: KnownFact, cause: ChangeCause) -> bool:
         assert choice.text is not None
@@ -204,11 +206,17 @@ class DecisionResolver:
         return True
 
     def _replace(
-        self, stated: Stated, choice: SettledDecision, target: KnownFact, cause: ChangeCause
+        self,
+        stated: Stated,
+        choice: SettledDecision,
+        target: KnownFact,
+        cause: ChangeCause,
+        *,
+        overruled: bool,
     ) -> bool:
         if not self._unchanged(choice, target):
             return False
-        if stated.said_at < target.valid_from:
+        if overruled or stated.said_at < target.valid_from:
             self._record_overruled(stated, target, cause)
             return True
         worded = self._worded(stated.text)
@@ -217,12 +225,15 @@ class DecisionResolver:
         return True
 
     def _record_overruled(self, stated: Stated, by: KnownFact, cause: ChangeCause) -> None:
-        """Record a statement that a newer one contradicts as a fact that held until then."""
+        """Record a statement that a newer one contradicts as a fact that held until then.
+
+        One that contradicts what the operator gave to all never held, however new it is.
+        """
         if self._facts.recorded(stated.fact_id) is None:
             fact = replace(
                 self._fact(stated),
                 retired=True,
-                retired_at=by.valid_from,
+                retired_at=max(by.valid_from, stated.said_at),
                 retired_because="contradicted",
                 replaced_by=by.fact_id,
             )
@@ -317,6 +328,11 @@ class DecisionResolver:
             considered=considered or (),
             reason=reason,
         )
+
+
+def _is_given(sources: Sequence[SourceMessage]) -> bool:
+    """Tell whether the operator gave it to all: no user's words may change it or take its place."""
+    return any(given_to_all(source.session_id) for source in sources)
 
 
 def _words(text: str) -> set[str]:

@@ -152,6 +152,8 @@ class ScopeAssignment:
         provenance: Provenance,
     ) -> tuple[Scope | None, NotShared | None]:
         """Return the scope that an item may go to (None: nowhere), and the check that kept it from the one named."""
+        if named.kind == "user":  # one label stands for every author's own scope
+            return self._users(text, sources, whole=whole) or self._home("session"), None
         if named.kind not in _OPEN_TO_OTHERS:
             return named, None
         withheld = self._withheld(named, stated, text, sources, provenance)

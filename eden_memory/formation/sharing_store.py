@@ -75,14 +75,15 @@ class MongoSharing:
         return shared is not None and shared <= self._most
 
     async def _names_of_users(self, agent_id: str) -> frozenset[str]:
-        if self._users.collection is None:
-            return frozenset()
+        """Return the names in the users' documents; of those without one, ids that are made of letters alone."""
         query: Row = {"agent_id": agent_id, "scope": "user"}
         newest = self._of(Snapshot.COLLECTION).find(query, {"_id": 1}, sort=[("_id", 1)], limit=MOST_USERS)
-        users = [Scope.of_key(row["_id"], agent_id).user_id async for row in newest]
-        rows = await documents_by_id(self._source[self._users.collection], [user for user in users if user])
-        named = (getter(self._users.name)(row) for row in rows.values())
-        return frozenset(name for name in named if isinstance(name, str) and name.strip())
+        users = [user async for row in newest if (user := Scope.of_key(row["_id"], agent_id).user_id)]
+        collection = self._users.collection
+        rows = {} if collection is None else await documents_by_id(self._source[collection], users)
+        name_of = getter(self._users.name)
+        named = {user: name_of(rows.get(user, {})) for user in users}
+        return frozenset(filter(None, (_called(user, name) for user, name in named.items())))
 
     async def _given(self, agent_id: str) -> tuple[str, ...]:
         """Return texts of the agent's scope that were added for all, and the sentences that are pinned there."""
@@ -110,6 +111,13 @@ class MongoSharing:
 
     def _of(self, collection: str) -> Any:
         return self._memory[self._names[collection]]
+
+
+def _called(user: str, name: object) -> str | None:
+    if isinstance(name, str) and name.strip():
+        return name
+    own = split(user)[1]
+    return own if re.fullmatch(r"(?:[^\W\d_]+[._ -]?)+", own) else None
 
 
 def _retired_at(row: Row) -> datetime:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -72,18 +73,23 @@ def test_google_is_asked_for_the_dimensions_wanted(
 
 
 def test_of_a_compatible_endpoint_it_says_what_was_found_out(
-    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess, tmp_path: Path
 ) -> None:
+    """Also without MongoDB, where the trial of sharing cannot be stored."""
     models.change(supports="json")
     found = run(
         monkeypatch,
         EDEN_LLM=models.openai_url,
         EDEN_MODELS_FAST="small",
         EDEN_MODELS_PAID="big",
+        EDEN_MEMORY_SHARING="team",
+        EDEN_LOCAL_FOLDER=str(tmp_path),
         COLUMNS="200",
     )
     assert found.exit_code == 0, found.output
-    rows = [line for line in found.output.splitlines() if "127.0.0.1" in line and "tried" not in line]
+    assert "was not stored, so they share nothing yet: MongoDB does not run here" in found.output
+    said = [line for line in found.output.splitlines() if "127.0.0.1" in line]
+    rows = [line for line in said if "tried" not in line and "shared" not in line]
     assert [" json " in row and "unknown" in row for row in rows] == [True, True]
     assert "small" in rows[0]
     assert "facts, decisions, reflections, consolidation" in rows[0]

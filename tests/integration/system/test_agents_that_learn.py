@@ -99,10 +99,13 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
                 return await running.memory("facts").count_documents(moved_to) == 1
 
             await until(given_back, "it is its user's")
-            taken_back = (
-                await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
-            ).taken_back
+            known = await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
+            assert known.names == {"dora"}, "an id of letters is a name where no document has one"
+            taken_back = known.taken_back
             assert [(item.text, item.users) for item in taken_back] == [(MOVES, frozenset({"s.dora"}))]
+            await running.source["users"].insert_one({"_id": "dora", "name": "Theodora Vale"})
+            called = await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
+            assert called.names == {"Theodora Vale"}, "the name in a document comes before the id"
 
 
 async def test_a_model_that_was_not_tried_or_failed_shares_nothing(settings: Settings) -> None:

@@ -183,7 +183,7 @@ async def test_nothing_goes_up_for_a_private_user_or_where_it_is_off(
         await running.told(anns, "ann", f"note user: {SHARED}", f"note user: {LATER}")
         bobs = await running.session("bob", group_id="crew")
         await running.source["users"].insert_one({"_id": "bob"})
-        await running.told(bobs, "bob", "note user: The depot opens on Mondays.", f"note user: {PERSONAL}")
+        await running.told(bobs, "bob", "note user: The depot opens on Mondays.", "note user: Bob likes tea.")
         for name in ("ann", "bob"):
             key = Scope.of_user(WIDE.agent_id, encode_id(name)).key
             await until(lambda key=key: absorbs(running, key), f"the blob of {name}")

@@ -22,7 +22,7 @@ SAID = "The team meets Dr. Voss every Monday in Utrecht about Tom's depression."
 REPEATED = "I noted that the team meets Dr. Voss in Utrecht about depression."
 SECRETS = ("depression", "Voss")
 FOR_ALL = "The office in Haarlem closes at six every Monday."
-ABOUT_PEOPLE = (*SECRETS, "Vera", "Priya", "Ines")
+ABOUT_PEOPLE = (*SECRETS, "Vera", "Priya", "Ines", "Kim", "Max", "Nadia")
 FOUND: dict[Sharing, bool] = {"private": False, "team": True}
 """Whether others find what one user says and what the model judges to be for all."""
 

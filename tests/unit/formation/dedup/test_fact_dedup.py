@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from eden_memory.directory.participants import own_session
 from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
@@ -13,7 +14,9 @@ from eden_memory.models.judging import parsed
 from eden_memory.processors import fact_dedup
 from eden_memory.schemas.answers import FactDecision, FactDecisions
 from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.ids import encode
 from eden_memory.schemas.provenance import Embedding
+from eden_memory.schemas.scopes import Scope
 from tests.counted import Grown
 from tests.unit.formation.dedup.dedup_kit import (
     ANA,
@@ -138,6 +141,31 @@ async def test_a_contradicted_fact_is_retired_and_the_new_one_takes_its_place() 
     assert (old.version, old.replaced_by, new.replaces, new.version) == (2, new.fact_id, old.fact_id, 1)
     assert (old.decision, new.decision, new.text) == ("DELETE", "DELETE", PORTO)
     assert kit.memory.texts() == [PORTO]
+
+
+GIVEN = encode(own_session("s.agent", None)).removeprefix("s.")
+CLOSES, LATER = "The office closes at six every Monday", "The office closes at nine every Monday"
+
+
+@pytest.mark.parametrize("decision", ["UPDATE", "DELETE"])
+async def test_users_words_neither_change_nor_replace_what_the_operator_gave(decision: str) -> None:
+    merged = "The office closes at nine" if decision == "UPDATE" else None
+    kit, scope = bench(said(1, decision, 1, merged)), Scope.of_agent("s.agent")
+    await kit.decide(proposal(GIVEN, CLOSES, scope=scope))
+    kit.memory.apply()
+    (event,) = await kit.decide(proposal("one", LATER, scope=scope, minutes=9))
+    replaced = (event.retired_because, event.replaced_by is not None, event.retired_at)
+    assert (event.text, event.version) == (LATER, 1)
+    assert replaced == (("contradicted", True, at(9)) if decision == "DELETE" else (None, False, None))
+    assert set(kit.memory.texts(scope)) == ({CLOSES} if decision == "DELETE" else {CLOSES, LATER})
+
+
+async def test_what_the_operator_gives_later_replaces_what_was_given_before() -> None:
+    kit, scope = bench(said(1, "DELETE", 1)), Scope.of_agent("s.agent")
+    await kit.decide(proposal(GIVEN, CLOSES, scope=scope))
+    kit.memory.apply()
+    old, new = await kit.decide(proposal(f"{GIVEN}-2", LATER, scope=scope, minutes=9))
+    assert (old.text, old.retired_because, new.text) == (CLOSES, "contradicted", LATER)
 
 
 async def test_what_is_known_in_other_words_gains_the_sources() -> None:

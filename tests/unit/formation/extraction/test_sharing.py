@@ -135,6 +135,22 @@ async def test_what_is_about_a_person_goes_to_the_user_or_the_author_else_the_se
     assert extracted.not_shared == (("sensitive",) if scope.kind == "session" else ())
 
 
+async def test_what_an_author_says_of_themselves_is_their_own_whoever_else_is_named_first() -> None:
+    window = Talk(
+        (said(1, "a"), said(2, "b", TOM)),
+        (AGENT_SCOPE, *BOTH, SESSION_SCOPE),
+        (MARA, TOM),
+        names={MARA: "Mara Lind", TOM: "Tom Silva"},
+        shared_sessions="authors",
+    )
+    told = ("I was born in Lima.", 2), ("Tom was born in Peru.", 1), ("I keep bees.", 1)
+    stated = [fact(text, "user", number) for text, number in told]
+    both = fact("They were born abroad.", "user", 1, 2)
+    extracted, _ = await Bench(window, stating(*stated, both)).facts()
+    found = {item.text: item.scope for item in extracted.facts}
+    assert found == {"I was born in Lima.": BOTH[1], "I keep bees.": BOTH[0]}
+
+
 async def test_an_untried_models_group_learns_what_several_of_its_members_heard() -> None:
     window = Talk(
         (said(1, DEADLINE), said(2, "ok", TOM)), (AGENT_SCOPE, GROUP_SCOPE, SESSION_SCOPE), (MARA, TOM)
