@@ -60,6 +60,8 @@ LIVE = (
 )
 """Stages of live formation that a window goes through: while they have work, a reform holds back."""
 LEAST_SLOTS = 8
+BESIDE_LIVE = 1
+"""Windows of a reform in progress while live formation has any."""
 """Even of one window, several scopes are worked on side by side."""
 BOUNDS = Bounds(commit_seconds=0.2, poll_seconds=0.1, stop_seconds=10.0)
 Row = dict[str, Any]
@@ -145,7 +147,7 @@ async def reform_run(
                 progress(live, LIVE),
             )
         ]
-        throttling = Throttling(theirs.standing, around.slots, reform.at_once, own.run.reform_beside)
+        throttling = Throttling(theirs.standing, around.slots, reform.at_once, BESIDE_LIVE)
         looking = asyncio.create_task(throttling.run(), name="throttling")
         stack.push_async_callback(end, [looking])
         feeding = Feeding(

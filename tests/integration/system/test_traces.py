@@ -22,7 +22,7 @@ CALLER = 0xBEE
 
 
 def traced(settings: Settings, endpoint: str) -> Settings:
-    otel = OtelSettings(endpoint=endpoint, metrics_seconds=0.5)  # pyright: ignore[reportCallIssue]
+    otel = OtelSettings(endpoint=endpoint)  # pyright: ignore[reportCallIssue]
     return settings.model_copy(update={"otel": otel})
 
 
