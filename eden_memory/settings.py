@@ -97,6 +97,11 @@ class MessagesSettings(SettingsGroup):
         default_factory=dict[str, Role],
         description="the application's role names, mapped to ours; of a flag, `true` and `false`",
     )
+    deleted: tuple[str, ...] = Field(
+        default=(),
+        description="what marks a message as deleted, as a JSON list: a field (`deletedAt`: it has a value that is "
+        "not false or empty), or a field and its text (`t=rm`, `content=[deleted]`; `content=`: the text is gone)",
+    )
     on_delete: Literal["forget", "keep"] | None = Field(
         default=None,
         description="what a deleted message means for memory; unset: forget (`eden doctor` asks if there is a TTL)",

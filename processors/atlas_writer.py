@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.memory.memory_batch import (
+    AppliedScope,
     MemoryBatch,
+    MemoryStore,
     ScopeBatch,
     commands_behind,
     erased_since,
     memory_batch,
     named_by,
 )
-from eden_memory.memory.restating import (
+from eden_memory.memory.projection import (
     dropped_from_store,
     earlier_versions,
     left_of_stored,
@@ -27,7 +29,6 @@ from eden_memory.memory.restating import (
     to_state_anew,
 )
 from eden_memory.memory.snapshot_projection import scope_changed, scope_of
-from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
 from eden_memory.schemas.documents import Fact, FactStatement, Snapshot
 from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed
 from eden_memory.stages.stage import Decision, Delivery, Emit, Emitted

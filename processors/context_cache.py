@@ -28,7 +28,7 @@ from eden_memory.context.ready_contexts import (
 from eden_memory.errors import describe
 from eden_memory.limits import MOST_READY_USERS
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import CONTEXT_DELAY, CONTEXTS_BUILT, MESSAGE_TO_CONTEXT
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope

@@ -29,7 +29,7 @@ from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
 from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.limits import STANDARD, FormationLimits, limits_of
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.metrics import DEDUP
 from eden_memory.models.question import Asking, Earlier, Embedder, LanguageModel
 from eden_memory.schemas.answers import FactDecisions

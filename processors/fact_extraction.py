@@ -7,8 +7,7 @@ explain it. Every formation has exactly one FactsExtracted.
 from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
 
-from eden_memory.directory.own_sessions import given_to_all
-from eden_memory.directory.participants import Streams
+from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
@@ -32,7 +31,7 @@ from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_request import Windows
+from eden_memory.windows.formation_requests import Windows
 
 STAGE = "fact-extraction"
 PAST_RETENTION = "every scope's facts of so long ago have expired"

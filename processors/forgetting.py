@@ -21,12 +21,12 @@ from eden_memory.forgetting.forgetting_rules import (
     mark_of,
     next_slice,
     reflections_of,
+    restored_pins,
     stated_anew,
     taken_up_again,
     takes_its_place,
     text_hash,
 )
-from eden_memory.forgetting.restored_pins import restored_pins
 from eden_memory.forgotten import ForgottenMarks, Mark, ids_of
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from eden_memory.schemas.scopes import Scope

@@ -16,14 +16,21 @@ from eden_memory.schemas.events import Watermark
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather, Retry
 from eden_memory.usage.budget_rules import WindowBudgets
-from eden_memory.windows.cached_sessions import CachedSessions
-from eden_memory.windows.formation_requests import Closing, FormationRequests
-from eden_memory.windows.joining_messages import only_join
-from eden_memory.windows.messages_before import forgotten_before, sources_before
+from eden_memory.windows.formation_requests import (
+    BatchWrite,
+    Closing,
+    FormationRequests,
+    StoredWindow,
+    TriggerStore,
+    forgotten_before,
+    publishable,
+    sources_before,
+)
 from eden_memory.windows.session_state import Messages, Session
-from eden_memory.windows.sessions_aside import SessionsAside
 from eden_memory.windows.trigger_batch import (
     Batch,
+    CachedSessions,
+    SessionsAside,
     asked_again,
     authors,
     erased,
@@ -33,14 +40,9 @@ from eden_memory.windows.trigger_batch import (
     misnamed,
     named_on_answers,
     newest_time,
+    only_join,
     session_named,
     sessions_named,
-)
-from eden_memory.windows.window_request import (
-    BatchWrite,
-    StoredWindow,
-    TriggerStore,
-    publishable,
 )
 
 MOST_DUE = 500

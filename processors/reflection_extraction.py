@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
 
-from eden_memory.access.sharing import private_keys
-from eden_memory.directory.own_sessions import given_to_all
-from eden_memory.directory.participants import Streams
+from eden_memory.access.visible import private_keys
+from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
@@ -37,7 +36,7 @@ from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_request import Windows
+from eden_memory.windows.formation_requests import Windows
 
 STAGE = "reflection-extraction"
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from eden_memory.mongo.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, ChangeEvent
+from eden_memory.mongo.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, ChangeEvent, Document
 from eden_memory.source.source_mapping import Mapped, SourceMapping
 
 
@@ -45,10 +45,13 @@ class Tailer:
     def _change(self, mapped: Mapped, change: ChangeEvent) -> None:
         record, messages = self._mapping.add_record, self._messages
         if change.operation == DELETE:
-            self._ended(mapped, change)
+            self._ended(mapped, change, change.before)
         elif change.document is None:
             # Gone since, and its delete follows; that knows only the session that it was in last.
             self._moved(mapped, change)
+        elif messages.is_deleted(change.document):
+            if change.operation != INSERT and (change.operation == REPLACE or self._matters(change)):
+                self._ended(mapped, change, change.document)
         elif change.operation == INSERT:
             record(mapped, change.document, change.version, messages.second(change.time), "stream")
         elif change.operation == REPLACE or self._matters(change):
@@ -57,11 +60,12 @@ class Tailer:
             edited = change.operation == REPLACE or _touches(change, messages.paths.content)
             record(mapped, change.document, change.version, time, "stream", even_empty=True, edited=edited)
 
-    def _ended(self, mapped: Mapped, change: ChangeEvent) -> None:
+    def _ended(self, mapped: Mapped, change: ChangeEvent, last: Document | None) -> None:
+        """Add the tombstone of a message whose document is gone or marked as deleted; `last` names its session."""
         message_id = self._mapping.message_id(change.id)
         if message_id is None:
             return  # it was never recorded
-        session = self._messages.session_id(change.before)
+        session = self._messages.session_id(last)
         mapped.records.append(
             self._messages.tombstone(message_id, change.version, change.time, "deleted", session_id=session)
         )
@@ -81,7 +85,7 @@ class Tailer:
         )
 
     def _matters(self, change: ChangeEvent) -> bool:
-        return any(_touches(change, path) for path in self._messages.paths)
+        return any(_touches(change, path) for path in self._messages.watched)
 
     def _repeats(self, later: ChangeEvent, earlier: ChangeEvent) -> bool:
         """Tell whether the record of `later` says all that the one of `earlier` does: also that the text changed."""

@@ -10,7 +10,7 @@ from eden_memory.metrics import count_usage
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Delivery, Emitted, Gather
-from eden_memory.usage.call_totals import UsageStore
+from eden_memory.usage.budget_rules import UsageStore
 
 
 class Usage:

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncGenerator, Generator
+from functools import cache
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -25,7 +26,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
 from eden_memory.tasks import claim_process
 from tests.left_transports import ignored_transports
-from tests.servers import Namespace, TestServers, running_servers, wait_until
+from tests.servers import Namespace, TestServers, running_servers
 
 KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
 SLOW = hypothesis.HealthCheck.too_slow
@@ -134,6 +135,8 @@ def servers(jars_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Gene
     try:
         with running_servers(GIVEN, folder, jars_folder) as running:
             yield running
+            _mongo_of(running.mongodb_uri).close()
+            _admin_of.cache_clear()  # before its broker goes: it would log that it is away
     finally:
         rmtree(folder, ignore_errors=True)
 
@@ -175,14 +178,15 @@ def settings_on(servers: TestServers, mine: Namespace, folder: Path) -> Settings
 
 
 def _drop_databases(servers: TestServers, mine: Namespace) -> None:
-    with MongoClient[dict[str, object]](servers.mongodb_uri) as client:
-        for name in client.list_database_names():
-            if name.startswith(mine.database):
-                client.drop_database(name)
+    client = _mongo_of(servers.mongodb_uri)
+    for name in client.list_database_names():
+        if name.startswith(mine.database):
+            client.drop_database(name)
 
 
 def _drop_kafka(servers: TestServers, mine: Namespace) -> None:
-    admin: Any = AdminClient(admin_config(KafkaSettings(), servers.kafka_bootstrap))  # pyright: ignore
+    """Delete its groups and topics; nobody waits until brokers have removed the topics."""
+    admin = _admin_of(servers.kafka_bootstrap)
     listed = [group.group_id for group in admin.list_consumer_groups().result(60).valid]
     groups = [name for name in listed if name.startswith(mine.group_prefix)]
     topics = [name for name in admin.list_topics(timeout=60).topics if name.startswith(mine.topic_prefix)]
@@ -192,4 +196,14 @@ def _drop_kafka(servers: TestServers, mine: Namespace) -> None:
     }
     for removal in removals.values():
         removal.exception(60)
-    wait_until(lambda: not set(topics) & set(admin.list_topics(timeout=60).topics), "topics deleted")
+
+
+@cache
+def _mongo_of(uri: str) -> MongoClient[dict[str, object]]:
+    """One client for all tests of a process."""
+    return MongoClient(uri)
+
+
+@cache
+def _admin_of(bootstrap: str) -> Any:
+    return AdminClient(admin_config(KafkaSettings(), bootstrap))  # pyright: ignore

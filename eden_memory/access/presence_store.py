@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.access.visible import UNNAMED, Asker, Present
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.directory_store import group_of, text_of
-from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.participants import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from eden_memory.adapters.conversation import ConversationMemory
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import Invalid, NotFound, needs_extra
-from eden_memory.memory.results import FactView
+from eden_memory.memory.memory_views import FactView
 
 with needs_extra("eden_memory.adapters.langgraph", "langgraph"):
     from langchain_core.messages import BaseMessage

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import EdenError
-from eden_memory.memory.results import MemoryChange
+from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.operations.parameters import Session, User
 from eden_memory.settings import Settings
 

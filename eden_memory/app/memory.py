@@ -18,8 +18,8 @@ from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.memory.browsing_store import Browsing
-from eden_memory.memory.export_store import Export
-from eden_memory.memory.results import FactOrigin
+from eden_memory.memory.memory_views import FactOrigin
+from eden_memory.memory.user_memory_store import Export
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.lenient_decoding import PLAIN
 from eden_memory.names import Placement

@@ -17,7 +17,7 @@ from eden_memory.errors import MemoryRestored
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.limits import label_of, words_of
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import ConsolidationStatus, ScopeStats
+from eden_memory.memory.memory_views import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names, Placement
 from eden_memory.observability.why_store import Explanations
 from eden_memory.replay.namespaces.namespace_store import is_restored, placed

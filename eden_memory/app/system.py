@@ -31,7 +31,7 @@ from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topic_reading import first_records
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.version_store import another_format, count_documents, heed_versions
+from eden_memory.memory.memory_index_store import another_format, count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts, server_time
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, FirstMemories, LagExport
@@ -61,8 +61,8 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
 from eden_memory.tasks import all_of
-from eden_memory.usage.totals_store import spent
-from eden_memory.windows.window_text_store import WindowTextRetention
+from eden_memory.usage.usage_store import spent
+from eden_memory.windows.trigger_store import WindowTextRetention
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 

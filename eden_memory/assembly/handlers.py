@@ -15,8 +15,7 @@ from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
-from eden_memory.forgetting.pipeline_marks import of_pipeline
+from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting, of_pipeline
 from eden_memory.formation import prompts
 from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
@@ -24,10 +23,10 @@ from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
 from eden_memory.formation.sharing_store import MongoSharing, learning
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.memory_index_store import settle_sharing
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
-from eden_memory.memory.version_store import settle_sharing
+from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.metrics import DEDUP_INCOMPARABLE, CallMetrics
 from eden_memory.models.call_accounts import Prices
 from eden_memory.models.stored_answers import AnswerStore, MongoAnswers
@@ -57,10 +56,9 @@ from eden_memory.processors.usage import Usage
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
-from eden_memory.usage.budget_store import MongoBudgets, RecentBudgets
-from eden_memory.usage.estimates import start_values
+from eden_memory.usage.budget_store import AverageCosts, MongoBudgets, MongoWindowBudgets, RecentBudgets
+from eden_memory.usage.costs import start_values
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.usage.window_budget_store import AverageCosts, MongoWindowBudgets
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 

@@ -12,7 +12,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.retirement_store import MongoRetirements, RetirementRounds
+from eden_memory.memory.upkeep_store import MongoRetirements, RetirementRounds
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors import pipeline
@@ -25,8 +25,7 @@ from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.usage.budget_keeping import BudgetKeeping
-from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.budget_store import BudgetKeeping, MongoBudgets
 from eden_memory.usage.usage_store import MongoUsage
 
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0

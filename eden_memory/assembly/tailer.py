@@ -18,6 +18,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id, to_json
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.document_fields import paths_of
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
 from eden_memory.redaction import redactor_of
@@ -33,26 +34,29 @@ from eden_memory.schemas.documents import (
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.settings import Settings
-from eden_memory.source.chat_topics import FencedPublisher
-from eden_memory.source.configured_mapping import inbox_name, message_mapping, message_paths
-from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.backfill import MessageRereader, MessagesTopic
 from eden_memory.source.inbox_store import MongoInbox
-from eden_memory.source.known_message_topics import MessagesTopic
-from eden_memory.source.leader import Leader, Source
+from eden_memory.source.leader import FencedPublisher, Leader, Source
 from eden_memory.source.leadership import Leadership, TailerPart
 from eden_memory.source.message_mapping import TOPIC
-from eden_memory.source.messages_store import CollectionReader
-from eden_memory.source.oplog_store import MongoOplog
+from eden_memory.source.messages_store import (
+    CollectionReader,
+    MappingVersions,
+    Misread,
+    count_recorded,
+    inbox_name,
+    message_mapping,
+    message_paths,
+)
 from eden_memory.source.position_store import (
+    MongoOplog,
     MongoPositions,
     another_source,
     lost_collection,
     nothing_there,
     other_sources,
 )
-from eden_memory.source.rereader import MessageRereader
-from eden_memory.source.source_mapping import SourceMapping
+from eden_memory.source.source_mapping import InboxMapping, SourceMapping
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.partition_count_store import PartitionCounts
 
@@ -166,7 +170,7 @@ def _leading(
 def _source(
     settings: Settings, client: MongoClient, letters: DeadLetters, topic: str, *, new_source: bool
 ) -> Source:
-    paths = ["_id", *message_paths(settings)]
+    paths = list(dict.fromkeys(["_id", *message_paths(settings), *paths_of(settings.messages.deleted)]))
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
         client,

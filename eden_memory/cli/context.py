@@ -7,7 +7,7 @@ import typer
 
 from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, nothing, who
-from eden_memory.memory.results import ScopeStats
+from eden_memory.memory.memory_views import ScopeStats
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import named_session

@@ -20,9 +20,8 @@ from eden_memory.names import ORIGINAL
 from eden_memory.replay.installation import settings_of
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import period_of
-from eden_memory.usage.memory_cost import Share, total
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum, together
-from eden_memory.usage.usage_store import LIVE, newest
+from eden_memory.usage.costs import Share, total
+from eden_memory.usage.usage_store import LIVE, MongoTotals, UsageQuery, UsageSum, newest, together
 
 app = typer.Typer(help="Show what models cost: today, this month, or for one memory.", no_args_is_help=True)
 By = Literal["agent", "user", "stage", "model", "day"]

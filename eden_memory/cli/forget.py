@@ -19,7 +19,7 @@ from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
-from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
+from eden_memory.source.inbox_store import ForgetKind, ForgetRequests
 
 if TYPE_CHECKING:
     from eden_memory.receipts.compact_forgotten import SegmentsHold

@@ -11,8 +11,7 @@ import typer
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
-from eden_memory.access.callers import RIGHTS, Right
+from eden_memory.access.admission import RIGHTS, SHORTEST_HASH, ApiKeys, Right
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
 from eden_memory.errors import EdenError, describe
@@ -21,8 +20,8 @@ from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.source.inbox_store import ask
+from eden_memory.source.messages_store import inbox_name
 
 Database = AsyncDatabase[dict[str, Any]]
 COLUMNS = ("hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked")

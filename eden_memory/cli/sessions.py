@@ -16,9 +16,9 @@ from eden_memory.cli.terminal import moment
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.source.inbox_store import ask, named_session
-from eden_memory.windows.pending_store import (
+from eden_memory.source.messages_store import inbox_name
+from eden_memory.windows.window_list_store import (
     NOT_COUNTED,
     describe_pending,
     pending_messages,

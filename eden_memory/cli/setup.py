@@ -14,16 +14,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
 from eden_memory.errors import EdenError, describe
-from eden_memory.memory.reembedding_store import Reembedding
+from eden_memory.memory.memory_index_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.memory.snapshot_store import refuse_unhiding
-from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
+from eden_memory.memory.upkeep_store import Reembedding
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from eden_memory.tasks import heeding
-from eden_memory.windows.pending_store import look_again
+from eden_memory.windows.window_list_store import look_again
 
 NEW = 10
 """Collections made at once in a new database, which gets too many indexes to read."""

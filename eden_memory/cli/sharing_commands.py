@@ -9,8 +9,8 @@ from bson import ObjectId
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
-from eden_memory.memory.shared_items_store import SharedItem, SharedItems, taken_back
 from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
+from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_back
 from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
 from eden_memory.settings import Settings

@@ -17,9 +17,8 @@ from eden_memory.errors import EdenError, Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name, message_mapping
-from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.inbox_store import ask, named_session
+from eden_memory.source.messages_store import Misread, inbox_name, message_mapping
 from eden_memory.tasks import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

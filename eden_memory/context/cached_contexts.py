@@ -14,7 +14,7 @@ from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
 from eden_memory.context.ready_context_store import Database, MongoContextSource
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
 from eden_memory.tasks import Unawaited

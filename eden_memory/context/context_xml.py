@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from eden_memory.access.visible import VisibleScope
 from eden_memory.limits import CHARACTERS_OF_A_WORD, SHOWN_OF_A_BUFFER, fitted, words_of
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.memory.snapshot_projection import oldest_first
 from eden_memory.mongo.document_fields import cut
 from eden_memory.redaction import without_secrets, without_unseen

@@ -18,18 +18,19 @@ from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.presence_store import MongoPresence
-from eden_memory.access.sharing import WIDE, private_keys
 from eden_memory.access.visible import (
     UNNAMED,
+    WIDE,
     Asker,
     Present,
     VisibleMemory,
     broad_scopes,
+    private_keys,
     view_of,
     with_unlisted,
 )
 from eden_memory.context.ready_contexts import Built, Concerned, Ready
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.participants import Streams
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.memory.snapshot_projection import recent_fact

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from eden_memory.access.visible import UNNAMED, Asker, VisibleMemory
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.stages.stage import Delivery
 
 

@@ -26,11 +26,10 @@ from eden_memory.context.written_message_store import (
 )
 from eden_memory.directory.author_store import Authors, MessageAuthors
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
+from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts, whose
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, Reflection, SessionState, Stream
@@ -38,7 +37,7 @@ from eden_memory.schemas.events import ReflectionFormed
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.usage.formation_completion import named, outcomes_of
+from eden_memory.usage.budget_store import named, outcomes_of
 
 log = LibraryLogger()
 

@@ -15,17 +15,26 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
-from eden_memory.directory.own_sessions import is_reserved
-from eden_memory.directory.participants import NOBODY, Audiences, Missing, Off, SessionFacts, scopes_of
+from eden_memory.directory.participants import (
+    NOBODY,
+    Audiences,
+    Missing,
+    Off,
+    SessionFacts,
+    is_reserved,
+    scopes_of,
+)
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import RecentMessage, Speaker
+from eden_memory.memory.memory_views import RecentMessage, Speaker
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import (
     Unusable,
     cut_in_query,
+    deleted_if,
     getter,
     moment_of,
+    paths_of,
     text_of,
     without_thoughts,
 )
@@ -36,7 +45,7 @@ from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.windows.window_request import texts_of
+from eden_memory.windows.formation_requests import texts_of
 
 log = LibraryLogger()
 
@@ -195,6 +204,8 @@ SMALL = 10_000
 LOOK_AGAIN_SECONDS = 60.0
 """How long what was learned of indexes is used."""
 
+LONGEST_MARK = 200
+"""Characters of a text in which it may say that it is deleted."""
 ADDED: Row = {"mapping": None, "deleted": False}
 """Rows of `memory_messages` that may be of added texts: no document of the application has them."""
 
@@ -351,8 +362,11 @@ class MessageFields:
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._created = getter(paths.content), getter(paths.created_at)
         self._roles = roles_of(paths.roles)
-        named = (paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at)
-        self.without_text = dict.fromkeys(named, 1) | {paths.content: {"$literal": None}}
+        named = [paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at]
+        named += (marks := paths_of(paths.deleted))
+        self._deleted = deleted_if(paths.deleted)
+        text = cut_in_query(paths.content, LONGEST_MARK) if paths.content in marks else {"$literal": None}
+        self.without_text = dict.fromkeys(named, 1) | {paths.content: text}
         self.fields = self.without_text | {paths.content: cut_in_query(paths.content, text_limit)}
         """Of a query."""
         self.shown = self._values({"user", "assistant"})
@@ -361,7 +375,7 @@ class MessageFields:
         """Return the message of a document; None for one that becomes no message, or whose age is not known."""
         times = [time for time in (_moment(self._created(row)), _moment(row["_id"])) if time is not None]
         name, session = _typed(row["_id"]), _typed(self._session(row))
-        if name is None or session is None or is_reserved(session) or not times:
+        if name is None or session is None or is_reserved(session) or not times or self._deleted(row):
             return None
         try:
             text = text_of(self._content(row))

@@ -20,7 +20,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.ids import split
 from eden_memory.settings import KafkaSettings, Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 
 Kind = Literal["message", "edit", "delete"]
 

@@ -1,20 +1,28 @@
-"""Read the application's sessions, agents, users and groups; collections that are not mapped are derived."""
+"""Read the application's sessions, agents, users, groups and their names; what is not mapped is derived."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import DEFAULT_AGENT, NO_AUTHORS, Missing, Off, SessionFacts
+from eden_memory.directory.participants import (
+    DEFAULT_AGENT,
+    NO_AUTHORS,
+    Audiences,
+    Missing,
+    Off,
+    SessionFacts,
+    whose,
+)
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.limits import sharing_of
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import documents_by_id
-from eden_memory.schemas.documents import Stream
+from eden_memory.names import Names
+from eden_memory.schemas.documents import SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
 from eden_memory.settings import AgentsSettings, GroupsSettings, Settings
@@ -247,3 +255,87 @@ def _members(listed: Any) -> frozenset[str]:
         return frozenset(map(encode_id, cast("list[Any]", listed)))
     except TypeError:
         return NO_MEMBERS
+
+
+Labelled = Literal["agent", "user", "session", "group"]
+
+
+class Labels:
+    """Reads the application's documents, where they are mapped."""
+
+    def __init__(self, source: AsyncDatabase[dict[str, Any]], settings: Settings) -> None:
+        self._source, self._settings = source, settings
+        self._paths = {
+            "agent": (settings.agents.collection, settings.agents.name),
+            "user": (settings.users.collection, settings.users.name),
+            "session": (settings.sessions.collection, settings.sessions.title),
+            "group": (settings.groups.collection, settings.groups.name),
+        }
+
+    async def of(self, kind: Labelled, ids: Collection[str]) -> dict[str, str]:
+        """Return the names by typed id, of those that have one."""
+        collection, path = self._paths[kind]
+        if collection is None or not ids:
+            return {}
+        wanted = [decode_id(typed) for typed in ids]
+        rows = await self._source[collection].find({"_id": {"$in": wanted}}, {path: 1}).to_list()
+        named = ((_first_id([row["_id"]]), text_of(getter(path)(row))) for row in rows)
+        return {identity: name for identity, name in named if identity is not None and name is not None}
+
+    async def member_of(self, group_id: str) -> str | None:
+        """Return a user whom a group lists; None where nothing lists any."""
+        paths = self._settings.groups
+        if paths.collection is None:
+            return None
+        row = await self._source[paths.collection].find_one({"_id": decode_id(group_id)}, {paths.members: 1})
+        listed: Any = None if row is None else getter(paths.members)(row)
+        return _first_id(listed)
+
+    async def session_of(self, group_id: str) -> str | None:
+        """Return a session of a group; None where sessions are not mapped, or none names it."""
+        paths = self._settings.sessions
+        if paths.collection is None:
+            return None
+        row = await self._source[paths.collection].find_one({paths.group_id: decode_id(group_id)}, {"_id": 1})
+        return None if row is None else _first_id([row["_id"]])
+
+
+def _first_id(listed: Any) -> str | None:
+    try:
+        return encode_id(listed[0]) if isinstance(listed, list) and listed else None
+    except NoId:
+        return None
+
+
+PAGE = 100
+"""Sessions whose audiences are read together."""
+KEPT = {"audience_changes": 1}
+
+
+class MongoAudiences:
+    """`database` is our own."""
+
+    def __init__(self, database: AsyncDatabase[dict[str, Any]], names: Names) -> None:
+        self._sessions = database[names[SessionState.COLLECTION]]
+        self._snapshots = database[names[Snapshot.COLLECTION]]
+
+    async def of(self, session_ids: Collection[str]) -> dict[str, Audiences]:
+        """Return the audiences by session; sessions without one are left out."""
+        if not session_ids:
+            return {}
+        found = self._sessions.find({"_id": {"$in": list(session_ids)}}, KEPT)
+        return {row["_id"]: Audiences.of_row(row) async for row in found}
+
+    async def heard_by(self, user_id: str | None) -> dict[str, str]:
+        """Return scope key → session of the large audiences with the user; None: nobody in particular."""
+        if user_id is None:
+            return {}
+        large = await self._snapshots.distinct("session_id", {"audience": {"$type": "object"}})
+        found: dict[str, str] = {}
+        for start in range(0, len(large), PAGE):
+            some = {"_id": {"$in": large[start : start + PAGE]}, "audience_changes.joined": user_id}
+            async for row in self._sessions.find(some, KEPT):
+                session = row["_id"]
+                for number in Audiences.of_row(row).heard_by(user_id):
+                    found[f"session:{session}" + (f":{number}" if number > 1 else "")] = session
+        return found

@@ -34,9 +34,8 @@ from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.schemas.events.chat import role_name
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.source.configured_mapping import message_mapping
-from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.message_mapping import ROLES, MessageMapping
+from eden_memory.source.messages_store import Misread, message_mapping
 
 Client = AsyncMongoClient[dict[str, Any]]
 

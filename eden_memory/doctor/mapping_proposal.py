@@ -166,6 +166,14 @@ TIME: Weights = {
 
 SAYS_WHO = frozenset({"user", "human", "bot", "assistant", "ai", "me"})
 
+DELETED = frozenset({"deleted", "removed", "revoked", "unsent", "retracted"})
+"""Words in the name of a field that marks a message as deleted, as in `deletedAt`, `isDeleted`."""
+
+DELETED_TEXTS = ("[deleted]", "[removed]")
+
+REMOVALS = {"t": "rm"}
+"""Fields that name the kind of a message, and the kind of a removed one: Rocket.Chat's."""
+
 AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
 """Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
@@ -184,6 +192,8 @@ class Proposal:
     unclear: Mapping[str, int] = field(default_factory=dict[str, int])
     """Names of roles whose meaning is not clear, and how many documents have them."""
     without_role: int = 0
+    deleted: Sequence[str] = ()
+    """What marks a message as deleted, as the setting takes it."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
     """The kinds of values found, by the name of the setting."""
 
@@ -230,12 +240,25 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         roles={name: ours for name, ours in means.items() if ours != name},
         unclear={name: count for name, count in named.items() if name not in means},
         without_role=len(documents) - named.total() if role else 0,
+        deleted=[*_marks_of_deletion(fields, content)],
         forms={
             name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
             for name, sampled_field in found.items()
             if sampled_field is not None
         },
     )
+
+
+def _marks_of_deletion(fields: Sequence[SampledField], content: SampledField | None) -> Iterator[str]:
+    for found in fields:
+        if DELETED & set(found.words) and all(
+            isinstance(value, bool) or is_moment(value) for value in found.present
+        ):
+            yield found.path
+        elif REMOVALS.get(found.path) in found.present and found.path in REMOVALS:
+            yield f"{found.path}={REMOVALS[found.path]}"
+    if content is not None:
+        yield from (f"{content.path}={text}" for text in DELETED_TEXTS if text in content.present)
 
 
 def _best(

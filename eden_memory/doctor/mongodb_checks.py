@@ -14,7 +14,7 @@ from eden_memory.context.written_message_store import SMALL
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.formation.sharing_store import Learning, learning
-from eden_memory.memory.version_store import stored_sharing
+from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.namespace_store import MongoLive

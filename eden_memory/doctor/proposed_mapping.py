@@ -193,6 +193,11 @@ def as_toml(
             f"collection = {_text(place.collection)}",
             *(_line(name, path, proposal.forms.get(name, "")) for name, path in proposal.paths.items()),
             *_roles(proposal),
+            *(
+                [f"deleted = {json.dumps(proposal.deleted)}  # marks a deleted message"]
+                if proposal.deleted
+                else []
+            ),
             "",
         ]
     )
@@ -240,9 +245,10 @@ def merged(present: str, proposed: str) -> str:
     names = {name for name, _ in _sections(present)}
     new = [text for name, text in _sections(proposed) if name in OURS or (name and name not in names)]
     try:
-        chosen = tomllib.loads(present).get("messages", {}).get("on_delete")
-        if chosen is not None:
-            new[-1] = f"{new[-1].rstrip()}\non_delete = {_text(chosen)}\n"
+        for name in ("on_delete", "deleted"):
+            chosen = tomllib.loads(present).get("messages", {}).get(name)
+            if chosen is not None and f"\n{name} = " not in new[-1]:
+                new[-1] = f"{new[-1].rstrip()}\n{name} = {json.dumps(chosen, ensure_ascii=False)}\n"
         whole = "\n\n".join(text.strip("\n") for text in [*kept, *new] if text.strip()) + "\n"
         tomllib.loads(whole)
     except tomllib.TOMLDecodeError:

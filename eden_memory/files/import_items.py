@@ -13,8 +13,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from eden_memory.directory.own_sessions import own_session
-from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.directory.participants import DEFAULT_AGENT, own_session
 from eden_memory.errors import NotAnId
 from eden_memory.limits import DEFAULTS, LONGEST_BLOB, LONGEST_FACT, words_of
 from eden_memory.mongo.application_ids import typed

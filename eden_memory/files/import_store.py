@@ -36,7 +36,7 @@ from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxFactCommand, Message, Snapshot, Stream
 from eden_memory.schemas.scopes import Audience, Scope
-from eden_memory.source.inbox_mapping import event_id_of
+from eden_memory.source.source_mapping import event_id_of
 from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]

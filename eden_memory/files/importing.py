@@ -30,7 +30,7 @@ from eden_memory.schemas.documents import InboxAddedText, InboxFormNow, InboxMem
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Audience
 from eden_memory.settings import Settings
-from eden_memory.usage.estimates import start_values
+from eden_memory.usage.costs import start_values
 from eden_memory.windows.window_rule import weighted_tokens, window_limits
 
 PART = 10_000

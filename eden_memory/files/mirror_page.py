@@ -13,7 +13,7 @@ from typing import Literal
 
 import yaml
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 
 Kind = Literal["blob", "reflection", "fact"]
 

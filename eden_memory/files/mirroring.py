@@ -37,8 +37,8 @@ from eden_memory.formation.memory_commands import added_reflection_id
 from eden_memory.formation.secret_store import installation_secret
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import scopes_of
-from eden_memory.memory.fact_hash import fact_id
-from eden_memory.memory.results import BlobView, FactView, MemoryChange, Page, ReflectionView
+from eden_memory.memory.memory_batch import fact_id
+from eden_memory.memory.memory_views import BlobView, FactView, MemoryChange, Page, ReflectionView
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.command_requests import CommandRequests
 from eden_memory.operations.inbox_requests import Asked

@@ -24,8 +24,7 @@ from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
 from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import Topics
-from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.memory.memory_batch import Memory, blob_ended, named_by
+from eden_memory.memory.memory_batch import Memory, blob_ended, fact_hash, named_by
 from eden_memory.redaction import Redactor, redactor_of
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.envelope import Envelope

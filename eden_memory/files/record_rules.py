@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eden_memory.access.sharing import rests_on_users
-from eden_memory.directory.own_sessions import given_to_all
+from eden_memory.access.visible import rests_on_users
+from eden_memory.directory.participants import given_to_all
 from eden_memory.files.export_file import RecordLine, read_lines
 from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, SkippedItem, imported_or_skipped
 from eden_memory.forgotten import Marks

@@ -18,12 +18,13 @@ from eden_memory.forgetting.forgetting_rules import (
     Blobs,
     Contradicted,
     ForgottenMessage,
+    PinnedBlob,
     Resting,
     Slice,
+    WithdrawnPins,
 )
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.forgetting.restored_pins import PinnedBlob, WithdrawnPins
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
@@ -35,7 +36,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.windows.window_text_store import HELD, erase_window_texts
+from eden_memory.windows.trigger_store import HELD, erase_window_texts
 
 Row = dict[str, Any]
 AT_ONCE = 1_000

@@ -16,7 +16,7 @@ from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
 from eden_memory.limits import ScopeLimits
-from eden_memory.memory.fact_hash import fact_hash, normalised
+from eden_memory.memory.memory_batch import fact_hash, normalised
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import Considered
 from eden_memory.schemas.events.facts import Decision

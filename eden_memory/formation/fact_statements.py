@@ -6,8 +6,8 @@ from datetime import datetime
 
 from eden_memory.forgotten import Marks
 from eden_memory.formation.known_facts import Near
-from eden_memory.memory.fact_hash import fact_hash, fact_id
-from eden_memory.memory.restating import undone_fact
+from eden_memory.memory.memory_batch import fact_hash, fact_id
+from eden_memory.memory.projection import undone_fact
 from eden_memory.memory.scope_matrix import nearest_before
 from eden_memory.schemas.events import CommandRef, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import SourceMessage, Statement, newest_said

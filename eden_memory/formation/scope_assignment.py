@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.directory.own_sessions import given_to_all
+from eden_memory.directory.participants import given_to_all
 from eden_memory.forgotten import Marks
 from eden_memory.formation.occurrence import occurrence
 from eden_memory.formation.planted_memory import Provenance, planted_messages, provenance_of

@@ -11,8 +11,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
-from eden_memory.memory.shared_items_store import TAKEN_BACK
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL
+from eden_memory.memory.user_memory_store import TAKEN_BACK
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import documents_by_id

@@ -11,8 +11,8 @@ from eden_memory.schemas.events.chat import participant_of
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.schemas.scopes import LargeAudience
+from eden_memory.windows.formation_requests import StoredWindow, hears_users
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import StoredWindow, hears_users
 
 REMOVED = "(removed)"
 """In place of a text forgotten after it was shown: the numbers of an answer that had arrived stay true."""

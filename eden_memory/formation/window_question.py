@@ -18,7 +18,7 @@ from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows.window_request import StoredWindow, Windows
+from eden_memory.windows.formation_requests import StoredWindow, Windows
 
 
 @dataclass(frozen=True, slots=True)

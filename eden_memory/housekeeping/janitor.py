@@ -20,7 +20,7 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.logs import LibraryLogger
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.windows.window_text_store import WindowTextRetention
+from eden_memory.windows.trigger_store import WindowTextRetention
 
 ROUND_SECONDS = 3_600.0
 """Between two rounds."""

@@ -17,7 +17,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer, Fact, Outcome, Snapshot
 from eden_memory.settings import RetentionSettings
 from eden_memory.stages.dead_letter_store import KEPT as LETTERS_KEPT
-from eden_memory.windows.window_text_store import FACTS, REFLECTIONS
+from eden_memory.windows.trigger_store import FACTS, REFLECTIONS
 
 Row = dict[str, Any]
 PROMISED = timedelta(days=7)

@@ -1,11 +1,23 @@
-"""Memory records of a batch by scope, without what is forgotten. Pure."""
+"""Memory records of a batch by scope, without what is forgotten, and the stored memory that they meet. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b, sha256
+from typing import Any, Literal, Protocol
 
 from eden_memory.forgotten import Marks, ids_of
-from eden_memory.schemas.documents import FactStatement
+from eden_memory.schemas.documents import (
+    BufferedReflection,
+    Consolidated,
+    Fact,
+    FactStatement,
+    RecentFact,
+    Reflection,
+    Snapshot,
+    StoredBlob,
+)
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     Event,
@@ -19,6 +31,27 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.provenance import SourceMessage, newest_said
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Erase
+
+END = " .!?。,;:"
+"""Characters stripped from the end, in any number; NFKC has unified their full-width and joined forms."""
+
+
+def normalised(text: str) -> str:
+    """Normalise a text: NFKC, case folded, single spaces, no punctuation at the end; idempotent."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    joined = " ".join(folded.split())
+    return joined.rstrip(END) or joined
+
+
+def fact_hash(text: str) -> str:
+    """Return the SHA-256 of the normalised text, as 64 hexadecimal digits."""
+    return sha256(normalised(text).encode()).hexdigest()
+
+
+def fact_id(origin: str, scope_key: str, number: int) -> str:
+    """Return the id of the fact that the `number`-th statement of a formation or command may become: 32 digits."""
+    return blake2b(f"{origin}\x00{scope_key}\x00{number}".encode(), digest_size=16).hexdigest()
+
 
 REASON = "forgotten"
 Memory = FactChanged | ReflectionFormed | SessionClosed | ScopeConsolidated
@@ -305,3 +338,112 @@ def _command_behind(delivery: Delivery) -> Erase | None:
     of = FactCommanded if isinstance(event, FactChanged) else MemoryCommanded
     name, scope = event.command.command_id, event.scope.key
     return Erase(of, name, scope, name, REASON, scope=scope, cause=delivery)
+
+
+Part = Literal["facts", "reflections", "blob"]
+
+
+@dataclass(slots=True)
+class StoredScope:
+    """Read after the snapshot: if the snapshot is unchanged at the write, all of this is unchanged, too."""
+
+    snapshot: Snapshot | None = None
+    facts: dict[str, Fact] = field(default_factory=dict[str, Fact])
+    """Those that the batch names, and all not retired that share a text (hash) with one, before or after it."""
+    reflections: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
+    """Those that the batch names, lists as absorbed, or frees by removing a blob."""
+    blob: Consolidated | None = None
+    """Read if the batch has or removes a blob."""
+    versions: dict[int, StoredBlob] = field(default_factory=dict[int, StoredBlob])
+    """Of the blob versions that the batch has or removes, those that are known; without their texts."""
+    absorbing: tuple[StoredBlob, ...] = ()
+    """Blob versions that list a reflection of the batch, or one that it frees; without their texts."""
+    left: tuple[StoredBlob, ...] = ()
+    """If the batch removes a version that is shown or in the history: the newest versions that stay."""
+    highest: int = 0
+    """The highest blob version ever given; read only where there is no snapshot."""
+    other_facts: tuple[RecentFact, ...] = ()
+    """The newest active facts beside `facts`, if one of the snapshot's list may leave it."""
+    other_reflections: tuple[BufferedReflection, ...] = ()
+    """The oldest buffered reflections beside `reflections`, if the snapshot's buffer is full."""
+
+    @property
+    def next_revision(self) -> int:
+        """Of the commit that changes something."""
+        return 1 if self.snapshot is None else self.snapshot.revision + 1
+
+
+@dataclass(slots=True)
+class ScopeWrite:
+    """The documents to write of one scope, all or none, if its snapshot is still at `based_on`."""
+
+    snapshot: Snapshot | None
+    """None where nothing but numbers of forgotten blob versions is known of the scope."""
+    based_on: int | None
+    """The revision that was read; None: no snapshot yet."""
+    facts: tuple[Fact, ...] = ()
+    gone_facts: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    """Facts whose text another fact of this change takes over: their texts are freed first."""
+    reflections: tuple[Reflection, ...] = ()
+    gone_reflections: tuple[str, ...] = ()
+    blob: Consolidated | None = None
+    blob_gone: bool = False
+    versions: tuple[StoredBlob, ...] = ()
+    parts: tuple[Part, ...] = ()
+    known: frozenset[str] = frozenset()
+    """Ids of documents that existed when the scope was read."""
+
+
+@dataclass(slots=True)
+class Projected:
+    """A batch applied to what is stored."""
+
+    snapshot: Snapshot | None
+    """The snapshot after the change, or the stored one if nothing changes."""
+    change: ScopeWrite | None
+    duplicates: tuple[Fact, ...] = ()
+    """Facts kept out of search because an older one says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedScope:
+    """The result of applying a scope's batch."""
+
+    snapshot: Snapshot | None
+    parts: tuple[Part, ...] = ()
+    """The parts that changed; empty if the batch changed nothing."""
+    duplicates: tuple[Fact, ...] = ()
+
+
+def scope_fields(scope: Scope | None, snapshot: Snapshot | None = None) -> dict[str, Any]:
+    """Return the fields that say to whom a document belongs, from a scope or from the scope's snapshot."""
+    if scope is not None:
+        return {
+            "scope": scope.kind,
+            "scope_key": scope.key,
+            "agent_id": scope.agent_id,
+            "group_id": scope.group_id,
+            "user_id": scope.user_id,
+        }
+    assert snapshot is not None, "a blob or fact that is stored has a snapshot"
+    return {
+        name: getattr(snapshot, name) for name in ("scope", "scope_key", "agent_id", "group_id", "user_id")
+    }
+
+
+class MemoryStore(Protocol):
+    """The memory collections; only atlas-writer writes them."""
+
+    async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
+        """Return each scope's stored memory as far as its batch touches it; empty if a document cannot be read."""
+        ...
+
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, AppliedScope | Exception]:
+        """Write each scope's records, all or none; return results by scope key, an error for those that failed.
+
+        `stored`: what `load` found for these batches a moment ago.
+        """
+        ...

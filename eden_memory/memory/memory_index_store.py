@@ -1,12 +1,22 @@
-"""Indexes of the memory collections."""
+"""Indexes of the memory collections, blocks of stored vectors, and the versions that the store was written with.
 
+A program that knows less than these versions does not begin.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from pymongo import ASCENDING, TEXT, IndexModel
+from pymongo import ASCENDING, TEXT, DeleteMany, DeleteOne, IndexModel, ReplaceOne
+from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.memory.vector_block_store import LARGE_SCOPE
+from eden_memory.errors import EdenError
+from eden_memory.memory.memory_batch import ScopeWrite
 from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.names import Names
 from eden_memory.schemas.documents import (
+    DOCUMENTS,
     Consolidated,
     Context,
     Fact,
@@ -16,6 +26,41 @@ from eden_memory.schemas.documents import (
     StoredBlob,
     Stream,
 )
+from eden_memory.schemas.envelope import STORE_FORMAT
+from eden_memory.schemas.scopes import SharingMode
+
+Row = dict[str, Any]
+LARGE_SCOPE = 5_000
+"""Active facts from which a scope's vectors are stored as blocks."""
+NEARLY_LARGE = LARGE_SCOPE // 2
+"""One batch adds and retires far fewer facts than this difference."""
+
+
+def blocks_of(scope_key: str, made: str = "") -> Row:
+    """Return a query for a scope's blocks, of one making if that is given: `<scope key>/<made>/<number>`."""
+    start = f"{scope_key}/{made}" + ("/" if made else "")
+    return {"_id": {"$gt": start, "$lt": start[:-1] + "0"}}  # 0 is the character behind the slash
+
+
+def deletions(changes: Sequence[ScopeWrite]) -> list[DeleteMany | DeleteOne | ReplaceOne[Row]]:
+    """Delete the vectors of scopes in which facts are forgotten.
+
+    In a large scope the document that every new block is counted in is written as well: then a process that copies
+    vectors at this moment meets a conflict, and stores none that it had read before.
+    """
+    operations: list[DeleteMany | DeleteOne | ReplaceOne[Row]] = []
+    for change in changes:
+        if change.gone_facts and (snapshot := change.snapshot) is not None:
+            operations += [_emptied(snapshot), DeleteMany(blocks_of(snapshot.id))]
+    return operations
+
+
+def _emptied(snapshot: Snapshot) -> DeleteOne | ReplaceOne[Row]:
+    if snapshot.active_facts < NEARLY_LARGE:
+        return DeleteOne({"_id": snapshot.id})
+    empty: Row = {"agent_id": snapshot.agent_id, "reset_revision": snapshot.revision}
+    return ReplaceOne({"_id": snapshot.id}, empty, upsert=True)
+
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 """A time before all stored ones: a condition "after it" means "is set", so a partial index can serve the query."""
@@ -106,3 +151,78 @@ MEMORY_INDEXES: Indexes = {
     ),
 }
 """A blob's and a snapshot's `_id` is the scope key: one of each."""
+
+
+KEY = "events"
+SHARING = "sharing"
+SHARING_MEANS: Mapping[SharingMode, str] = {
+    "private": "what a session's users say stays with them",
+    "agents": "agents whose document or stream says so learn from what their users say, and all their users see it",
+    "team": "agents learn from what their users say, and all of these users see it",
+}
+COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
+
+
+async def heed_versions(
+    database: AsyncDatabase[dict[str, Any]], names: Names, known: Mapping[str, int]
+) -> None:
+    """Store the formats that this program writes; raise EdenError if others were written here.
+
+    It would dead-letter newer events one by one, and misread documents of another store format.
+    """
+    versions = database[names["versions"]]
+    stored = await versions.find_one({"_id": KEY}) or {"format": STORE_FORMAT}
+    if stored.get("format") != STORE_FORMAT:
+        raise another_format(f"memory in {database.name}", stored.get("format", 0))
+    written: Mapping[str, int] = stored.get("versions", {})
+    newer = [f"{name} v{number}" for name, number in sorted(written.items()) if number > known.get(name, 0)]
+    if newer:
+        raise EdenError(
+            f"a newer version of this program has written here: {', '.join(newer)} cannot be read",
+            "Run that version, or a later one.",
+        )
+    raised = {f"versions.{name}": number for name, number in known.items()}
+    await versions.update_one({"_id": KEY}, {"$max": raised, "$set": {"format": STORE_FORMAT}}, upsert=True)
+
+
+def another_format(what: str, found: int) -> EdenError:
+    """Return the error for a store of another format, with the way out."""
+    return EdenError(
+        f"another version of this program made the {what} (store format {found}; this version reads {STORE_FORMAT})",
+        "Form memory again from your chat: set EDEN_MONGODB_PREFIX and EDEN_KAFKA_TOPIC_PREFIX to new names, and "
+        "run `eden setup`. Or run the version that made it.",
+    )
+
+
+async def settle_sharing(
+    database: AsyncDatabase[dict[str, Any]], names: Names, chosen: SharingMode | None
+) -> SharingMode:
+    """Store and return the sharing mode: the one chosen, else the stored one, with `since` where it changed.
+
+    The mode is `private` where nobody has chosen one.
+    """
+    versions = database[names["versions"]]
+    stored = await stored_sharing(database, names)
+    if chosen is None and stored is None:
+        await versions.update_one({"_id": SHARING}, {"$setOnInsert": {"mode": "private"}}, upsert=True)
+        return await stored_sharing(database, names) or "private"
+    if chosen is not None and chosen != stored:
+        update = {"$set": {"mode": chosen}, "$currentDate": {"since": True}}
+        await versions.update_one({"_id": SHARING}, update, upsert=True)
+    return chosen or stored or "private"
+
+
+async def stored_sharing(database: AsyncDatabase[dict[str, Any]], names: Names) -> SharingMode | None:
+    """Return the stored sharing mode; None if there is none yet."""
+    mode: SharingMode | None = (await database[names["versions"]].find_one({"_id": SHARING}) or {}).get(
+        "mode"
+    )
+    return mode
+
+
+async def count_documents(
+    database: AsyncDatabase[dict[str, Any]], names: Names, kinds: Sequence[str] = COLLECTIONS
+) -> Mapping[str, int]:
+    """Return the approximate number of documents by collection, without prefix, from the server's metadata."""
+    counts = await asyncio.gather(*(database[names[kind]].estimated_document_count() for kind in kinds))
+    return dict(zip(kinds, counts, strict=True))

@@ -6,8 +6,7 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from eden_memory.limits import SHOWN_OF_A_BUFFER
-from eden_memory.memory.memory_batch import ScopeBatch
-from eden_memory.memory.stored_memory import Part, StoredScope, scope_fields
+from eden_memory.memory.memory_batch import Part, ScopeBatch, StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     BUFFER,
     RECENT_FACTS,
@@ -206,5 +205,5 @@ class Snapshots(Protocol):
         ...
 
     async def without_users(self, scope_keys: Iterable[str], private: Collection[str]) -> dict[str, Snapshot]:
-        """Return the same, the `private` ones without memory from users' messages (eden_memory.access.sharing)."""
+        """Return the same, the `private` ones without memory from users' messages (eden_memory.access.visible)."""
         ...

@@ -1,19 +1,21 @@
-"""Snapshots of scopes: all that a prompt or a context needs of one, with or without memory from users."""
+"""Snapshots of scopes, with or without memory from users, and those that this process wrote last."""
 
 import re
+import sys
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Literal
 
 from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.access.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
-from eden_memory.directory.own_sessions import BEGINS
+from eden_memory.access.visible import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
+from eden_memory.directory.participants import BEGINS
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
-from eden_memory.memory.version_store import stored_sharing
+from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
@@ -21,9 +23,50 @@ from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapsh
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope, SharingMode
 
+MOST_BYTES = 32_000_000
+SNAPSHOT_BYTES, ENTRY_BYTES = 4_000, 1_300
+"""Memory of a snapshot, and of each fact and reflection in it besides its text, roughly."""
+OLDEST_SHARE = 1 / 8
+
+
+class SnapshotCache:
+    """Snapshots by scope key, up to `most_bytes` by an estimate."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._snapshots: dict[str, tuple[Snapshot, int]] = {}
+        self._bytes, self._most_bytes = 0, most_bytes
+        self._dice = Random(0)  # noqa: S311 - nothing secret
+
+    def among(self, keys: Iterable[str]) -> dict[str, Snapshot]:
+        """Return the cached snapshots of some scopes, whether or not they are still current."""
+        return {key: self._snapshots[key][0] for key in keys if key in self._snapshots}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add a snapshot that is committed.
+
+        Where there is no room for a scope that is new here, it goes again, and at times the oldest in its place: a
+        rebuild takes scopes in turns, so that the oldest is the one whose turn comes next, but one that is never
+        written again must go at last. For a scope that was here already, the oldest go.
+        """
+        before = self._snapshots.pop(snapshot.id, None)
+        size = _bytes_of(snapshot)
+        self._snapshots[snapshot.id] = snapshot, size
+        self._bytes += size - (before[1] if before else 0)
+        while self._bytes > self._most_bytes:
+            oldest = before is not None or self._dice.random() < OLDEST_SHARE
+            gone = next(iter(self._snapshots)) if oldest else next(reversed(self._snapshots))
+            self._bytes -= self._snapshots.pop(gone)[1]
+
+
+def _bytes_of(snapshot: Snapshot) -> int:
+    entries = (*snapshot.buffer, *snapshot.recent_facts)
+    texts = sum(sys.getsizeof(entry.content) for entry in entries) + sys.getsizeof(snapshot.blob)
+    return SNAPSHOT_BYTES + ENTRY_BYTES * len(entries) + texts
+
+
 Row = dict[str, Any]
 GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+$")
-"""Sessions of texts that were added for no user (eden_memory.directory.own_sessions.given_to_all)."""
+"""Sessions of texts that were added for no user (eden_memory.directory.participants.given_to_all)."""
 
 
 class MongoSnapshots:

@@ -38,6 +38,34 @@ def getter(path: str) -> Getter:
     return read
 
 
+def deleted_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
+    """Tell of documents whether one of the conditions marks them as deleted.
+
+    `deletedAt`: the field has a value other than false, null, 0 or an empty one. `t=rm`: it holds this text, in any
+    case; with nothing behind `=`, it is empty or missing.
+    """
+    tests = [
+        (getter(path), wanted.strip().lower() if equal else None)
+        for path, equal, wanted in (condition.partition("=") for condition in conditions)
+    ]
+
+    def deleted(document: Mapping[str, Any]) -> bool:
+        return any(_marks(read(document), wanted) for read, wanted in tests)
+
+    return deleted
+
+
+def paths_of(conditions: Sequence[str]) -> list[str]:
+    """Return the fields that the conditions of :func:`deleted_if` look at."""
+    return [condition.partition("=")[0] for condition in conditions]
+
+
+def _marks(value: Any, wanted: str | None) -> bool:
+    if not value or wanted is None:
+        return bool(value) if wanted is None else wanted in ("", "false")
+    return str(value).strip().lower() == wanted
+
+
 def text_of(content: Any) -> str:
     """The text of a message's content: itself, or its text parts joined by line breaks; "" for none."""
     if isinstance(content, str):

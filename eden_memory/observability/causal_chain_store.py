@@ -54,8 +54,8 @@ from eden_memory.schemas.provenance import Call
 from eden_memory.settings import Settings
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import partition_for
-from eden_memory.usage.memory_cost import Share, of_blob, of_fact
-from eden_memory.usage.totals_store import MongoTotals
+from eden_memory.usage.costs import Share, of_blob, of_fact
+from eden_memory.usage.usage_store import MongoTotals
 
 
 class ScopeRecord(NamedTuple):

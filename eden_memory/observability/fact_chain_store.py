@@ -11,12 +11,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.access.visible import Asker
 from eden_memory.context.context_xml import one_line
 from eden_memory.directory.participants import Audiences
-from eden_memory.memory.results import FactView
+from eden_memory.memory.memory_views import FactView
 from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Context, CountedCall, Message, SessionState, WindowTexts
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.windows.window_request import texts_of
+from eden_memory.windows.formation_requests import texts_of
 
 Row = dict[str, Any]
 MOST_CONTEXTS, MOST_MESSAGES = 20, 100

@@ -8,8 +8,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.presence_store import MongoPresence
-from eden_memory.access.sharing import rests_on_users
-from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.access.visible import Asker, VisibleMemory, rests_on_users
 from eden_memory.context.written_message_store import (
     WrittenMessage,
     WrittenMessages,
@@ -21,7 +20,7 @@ from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.memory.browsing_store import Browsing, Filters
-from eden_memory.memory.results import (
+from eden_memory.memory.memory_views import (
     Explained,
     ExplainedOutcome,
     ExplainedStep,
@@ -39,7 +38,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.usage.budget_rules import HELD
-from eden_memory.usage.formation_completion import outcomes_of
+from eden_memory.usage.budget_store import outcomes_of
 
 Row = Mapping[str, Any]
 

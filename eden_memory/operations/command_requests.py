@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
-from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import own_session
 from eden_memory.errors import Invalid
 from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON, MOST_ADDED_CHARACTERS
-from eden_memory.memory.results import Added
+from eden_memory.memory.memory_views import Added
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.inbox_requests import Message, Requests, checked, messages_of, past

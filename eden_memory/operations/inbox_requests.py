@@ -9,10 +9,10 @@ from bson import ObjectId
 from pydantic import ValidationError
 
 from eden_memory.app.memory import ProcessMemory
-from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import own_session
 from eden_memory.errors import Invalid
 from eden_memory.limits import MOST_ADDED_CHARACTERS, MOST_ADDED_TEXTS
-from eden_memory.memory.results import Added
+from eden_memory.memory.memory_views import Added
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, moment_of, text_of

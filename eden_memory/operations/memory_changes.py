@@ -12,7 +12,7 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.context.cached_contexts import Contexts, tags_of_scope
 from eden_memory.context.context_feed import ContextChange
 from eden_memory.errors import Invalid
-from eden_memory.memory.results import MemoryChange
+from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.schemas.scopes import Scope
 
 LONGEST = 65_536

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from eden_memory.access.callers import Caller, Refused, Right
+from eden_memory.access.admission import Caller, Refused, Right
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.author_store import MessageAuthors
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import found_document

@@ -13,8 +13,7 @@ from eden_memory.context.context_xml import FactLine, one_line, query_of
 from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
-from eden_memory.memory.memory_views import fact_view, reflection_view
-from eden_memory.memory.results import (
+from eden_memory.memory.memory_views import (
     BlobView,
     ConsolidationStatus,
     Explained,
@@ -25,6 +24,8 @@ from eden_memory.memory.results import (
     RecentMessage,
     ReflectionView,
     ScopeStats,
+    fact_view,
+    reflection_view,
 )
 from eden_memory.models.question import Asking
 from eden_memory.mongo.application_ids import typed, typed_or_none

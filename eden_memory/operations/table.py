@@ -13,7 +13,7 @@ from pydantic import Field
 
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid
-from eden_memory.memory.results import Added
+from eden_memory.memory.memory_views import Added
 from eden_memory.operations import parameters as p
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
 from eden_memory.operations.operation import Operation, Tool

@@ -8,7 +8,7 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
-from eden_memory.memory.results import Added
+from eden_memory.memory.memory_views import Added
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import found_document

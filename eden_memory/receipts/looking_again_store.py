@@ -20,7 +20,7 @@ from eden_memory.schemas.documents import (
     WindowTexts,
 )
 from eden_memory.schemas.events import FactChanged, MessageRecorded, ReflectionFormed, ScopeConsolidated
-from eden_memory.windows.window_text_store import WITH_TEXTS
+from eden_memory.windows.trigger_store import WITH_TEXTS
 
 Row = dict[str, Any]
 TOGETHER = 1_000

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eden_memory.errors import Invalid
-from eden_memory.memory.results import View
+from eden_memory.memory.memory_views import View
 from eden_memory.schemas.documents import Erasure
 
 NOT_REACHED = (

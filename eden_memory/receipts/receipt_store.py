@@ -27,7 +27,7 @@ from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
-from eden_memory.source.inbox_mapping import event_id_of
+from eden_memory.source.source_mapping import event_id_of
 from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from pymongo.errors import ExecutionTimeout
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger, scope_in_logs
-from eden_memory.memory.vector_block_store import LARGE_SCOPE
+from eden_memory.memory.memory_index_store import LARGE_SCOPE
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.fact_candidates import KEPT, SHOWN, cached_facts

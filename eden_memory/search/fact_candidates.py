@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from eden_memory.access.sharing import rests_on_users
+from eden_memory.access.visible import rests_on_users
 from eden_memory.errors import EdenError
 from eden_memory.mongo.documents import decoded_rows, encoded_row, packed_of, quickly_decoded
 from eden_memory.mongo.readable import leave_out
@@ -76,7 +76,7 @@ class FactCandidate:
     replaced_by: str | None = None
     expires_at: datetime | None = None
     of_users: bool = False
-    """Whether memory of an agent, group or shard rests on users' words (eden_memory.access.sharing)."""
+    """Whether memory of an agent, group or shard rests on users' words (eden_memory.access.visible)."""
     occurred_at: datetime | None = None
     """When the event happened, if the text says so."""
     kind: MemoryKind = "fact"

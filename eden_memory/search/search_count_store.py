@@ -17,8 +17,7 @@ from eden_memory.models.call_accounts import CallWatch
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Fact, ForgottenMark
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.usage.budget_rules import period_of
-from eden_memory.usage.call_totals import UsageStore
+from eden_memory.usage.budget_rules import UsageStore, period_of
 
 log = LibraryLogger()
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from eden_memory.errors import Invalid
 from eden_memory.limits import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
-from eden_memory.memory.results import RecentMessage, ShownScope, Speaker, View
+from eden_memory.memory.memory_views import RecentMessage, ShownScope, Speaker, View
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When

@@ -23,9 +23,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.fact_rows import FactRows
-from eden_memory.memory.scope_matrix import Floats, Hit, best, similarities
-from eden_memory.memory.vector_block_store import LARGE_SCOPE, blocks_of
+from eden_memory.memory.memory_index_store import LARGE_SCOPE, blocks_of
+from eden_memory.memory.scope_matrix import FactRows, Floats, Hit, best, similarities
 from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import quickly_decoded
 from eden_memory.mongo.transactions import Transactions

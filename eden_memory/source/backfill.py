@@ -1,33 +1,247 @@
-"""Read messages older than the stream: the backfill of the first start, and the merge after a lost position.
+"""Read messages older than the stream: at a first start, after a lost position, after a corrected mapping.
 
-Both read the collection in (created_at, _id) order, then the inbox. The backfill publishes everything, and resumes
-where it stopped. The merge publishes only what differs from the topic, and ends messages that lost their document.
+All three read the collection in (created_at, _id) order. The backfill of a first start publishes everything, and
+resumes where it stopped. The merge after a lost position publishes only what differs from the topic, and ends
+messages that lost their document. What the topic holds of a million messages does not fit into a tailer's memory, so
+it goes to a temporary SQLite database, whose file has no name once it is opened: nothing is left of it.
 
 The inbox is a phase of its own (invariant request-after-messages): once a request is published, no page is read any
 more, and what the pages lack comes with the stream, at its own version.
+
+A document of the inbox requests reading again, and stays until all of it is done. If the leader dies in between, the
+next one compares anew and publishes what still differs.
 """
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import replace
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
 
 import orjson
+from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
+from eden_memory.errors import describe
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.changes import PART, DocumentPage, SourceFailed
-from eden_memory.source.known_message_topics import Known
-from eden_memory.source.leader import Leader
+from eden_memory.mongo.changes import PART, DocumentPage, RereadRequest, SourceFailed
+from eden_memory.schemas.events.chat import AGENT_SIDE, rules_of
+from eden_memory.source.leader import Leader, PublishFailed
 from eden_memory.source.message_mapping import TOPIC, Origin
-from eden_memory.source.position_store import TailerPosition
+from eden_memory.source.messages_store import MappingVersions
+from eden_memory.source.position_store import RereadOutcome, TailerPosition
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.publishing import partition_for
 
 log = LibraryLogger("eden.tailer")
+
+
+WATERMARKS = b"watermark:"
+ENDED = b"-"
+"""The digest of a tombstone."""
+UNREADABLE = b"?"
+"""The digest of a record that cannot be read."""
+CONTENT = ("message_id", "session_id", "role", "user_id", "text", "characters", "truncated", "created_at")
+"""Fields of a MessageRecorded that decide whether a message changed; what an older record lacks counts as null."""
+ERASED = frozenset({b"forgotten", b"opted_out"})
+"""Reasons of tombstones after which nothing is kept of a message, though its document stays."""
+ADDED = b'"origin":"added"'
+"""Within a text its quotes would be escaped."""
+Row = tuple[bytes, int, str, bytes, bool, str | None]
+"""Key, partition, source, digest, erased, edited at."""
+Column = Literal["seen", "committed"]
+COLUMNS: dict[Column, str] = {"seen": "read_uncommitted", "committed": "read_committed"}
+
+
+class MessagesTopic(NamedTuple):
+    """`chat.messages`: the connection arguments of aiokafka, and its whole name."""
+
+    kafka: KafkaArguments
+    name: str
+
+
+class KnownPlace(NamedTuple):
+    """A message that the topic holds, and the partition it stands in."""
+
+    key: bytes
+    partition: int
+
+
+class Known:
+    """The messages that the topic holds; committed records and those left behind uncommitted are told apart."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None)
+        self._database.executescript(
+            """PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000;
+            CREATE TABLE known (key BLOB, partition INT, source TEXT, seen BLOB, committed BLOB,
+                                erased INT, edited TEXT,
+                                met INT DEFAULT 0, PRIMARY KEY (key, partition)) WITHOUT ROWID;"""
+        )
+
+    def __len__(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._database.close()
+
+    async def read(self, topic: MessagesTopic) -> None:
+        """Read the whole topic, once as consumers see it and once as it was committed; KafkaError."""
+        for column, isolation in COLUMNS.items():
+            async with reading({**topic.kafka, "isolation_level": isolation}, [topic.name]) as reader:
+                async for batch in reader.batches():
+                    self.add(column, batch)
+
+    def add(self, column: Column, records: Iterable[Record]) -> None:
+        """Take in what was read at the isolation level of a column."""
+        self._database.execute("BEGIN")
+        self._database.executemany(
+            f"INSERT INTO known (key, partition, source, {column}, erased, edited) "  # noqa: S608 - a constant
+            "VALUES (?, ?, ?, ?, ?, ?) "
+            f"ON CONFLICT DO UPDATE SET source = excluded.source, {column} = excluded.{column}, "
+            "erased = excluded.erased, edited = excluded.edited",
+            map(_row, filter(_is_message, records)),
+        )
+        self._database.execute("COMMIT")
+
+    def by_source(self) -> dict[str, int]:
+        """Count the messages that the topic holds, by the source that their records name.
+
+        A message that formation-trigger ends between both readings is ended in the second only; its tombstone
+        names the stage.
+        """
+        rows = self._database.execute(
+            "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? OR committed IS ?) GROUP BY source",
+            (ENDED, ENDED),
+        )
+        return dict(rows.fetchall())
+
+    def compare(
+        self, records: Sequence[Outgoing], partitions: Sequence[int]
+    ) -> list[tuple[Outgoing, list[int]] | None]:
+        """Return, for each record, None if the topic holds it as it is; else the record, and the other partitions
+        that still hold the message. Marks the messages as met.
+        """
+        self._database.execute("BEGIN")
+        verdicts = [
+            self._compare(record, partition) for record, partition in zip(records, partitions, strict=True)
+        ]
+        self._database.execute("COMMIT")
+        return verdicts
+
+    def _compare(self, record: Outgoing, partition: int) -> tuple[Outgoing, list[int]] | None:
+        rows = self._database.execute(
+            "SELECT partition, seen, committed FROM known WHERE key = ?", (record.key,)
+        ).fetchall()
+        self._database.execute("UPDATE known SET met = 1 WHERE key = ?", (record.key,))
+        digest = digest_of(record.value)
+        same = any(row == (partition, digest, digest) for row in rows)
+        elsewhere = [row[0] for row in rows if row[0] != partition and not row[1] == row[2] == ENDED]
+        return None if same and not elsewhere else (record, elsewhere)
+
+    def holds(self, key: bytes) -> bool:
+        """Tell whether the topic has any record of a message."""
+        found = self._database.execute("SELECT 1 FROM known WHERE key = ? LIMIT 1", (key,)).fetchone()
+        return found is not None
+
+    def erased(self, key: bytes) -> bool:
+        """Tell whether a message was forgotten, or left out because its session or author is switched off."""
+        found = self._database.execute(
+            "SELECT 1 FROM known WHERE key = ? AND erased LIMIT 1", (key,)
+        ).fetchone()
+        return found is not None
+
+    def edited_at(self, key: bytes) -> str | None:
+        """Return when the text of a message was changed last, as its record says."""
+        query = "SELECT max(edited) FROM known WHERE key = ? AND NOT seen IS ?"
+        return self._database.execute(query, (key, ENDED)).fetchone()[0]
+
+    def meet(self, key: bytes) -> list[int]:
+        """Return the partitions that hold a message; marks it as met."""
+        rows = self._database.execute(
+            "UPDATE known SET met = 1 WHERE key = ? RETURNING partition, seen, committed", (key,)
+        ).fetchall()
+        return [row[0] for row in rows if not row[1] == row[2] == ENDED]
+
+    def unmet(self, size: int = 1_000) -> Iterator[list[KnownPlace]]:
+        """Yield the messages that the topic holds and no document was met for."""
+        rows = self._database.execute(
+            "SELECT key, partition FROM known WHERE met = 0 AND NOT (seen IS ? AND committed IS ?)",
+            (ENDED, ENDED),
+        )
+        while chunk := rows.fetchmany(size):
+            yield [KnownPlace(bytes(key), int(partition)) for key, partition in chunk]
+
+
+@asynccontextmanager
+async def known_messages(topic: MessagesTopic) -> AsyncGenerator[Known]:
+    """Read the topic, and forget it behind the block; PublishFailed when the broker does not answer."""
+    known = Known()
+    try:
+        try:
+            await known.read(topic)
+        except KafkaError as error:
+            raise PublishFailed(f"Kafka, reading what the topic holds: {describe(error)}") from error
+        yield known
+    finally:
+        known.close()
+
+
+async def holds_any_record(topic: MessagesTopic) -> bool:
+    """Tell whether the topic holds any record (markers of a fence are none); PublishFailed without an answer."""
+    try:
+        async with reading(topic.kafka, [topic.name]) as reader, aclosing(reader.batches()) as batches:
+            return await anext(batches, None) is not None
+    except KafkaError as error:
+        raise PublishFailed(f"Kafka, looking whether the topic holds anything: {describe(error)}") from error
+
+
+def digest_of(value: bytes | None) -> bytes:
+    """Return a digest of a MessageRecorded's content, without when and how it came.
+
+    What the content means may depend on the mapping's rules: whether an answer's author takes part.
+    """
+    if value is None:
+        return ENDED
+    fields = orjson.loads(value)
+    content = {name: fields.get(name) for name in CONTENT}
+    if fields["user_id"] is not None and fields["role"] in AGENT_SIDE:
+        content["rules"] = rules_of(fields.get("mapping"))
+    return blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def _row(record: Record) -> Row:
+    """Return what is known of a record; one that cannot be read differs from every document."""
+    reason, source = _header(record, "ce_reason"), _header(record, "ce_source").decode(errors="replace")
+    erased = record.value is None and reason in ERASED
+    try:
+        edited = orjson.loads(record.value).get("edited_at") if record.value else None
+        return record.key or b"", record.partition, source, digest_of(record.value), erased, edited
+    except Exception:  # noqa: BLE001 - whatever it is, this record raised it
+        return record.key or b"", record.partition, source, UNREADABLE, erased, None
+
+
+def _header(record: Record, wanted: str) -> bytes:
+    return next((value or b"" for name, value in record.headers if name == wanted), b"")
+
+
+def _is_message(record: Record) -> bool:
+    """Tell whether a record is of the messages collection: an added text has no document there."""
+    if record.key is None or record.key.startswith(WATERMARKS) or not record.key.isascii():
+        return False
+    if not _header(record, "ce_type").startswith(b"eden.MessageRecorded."):
+        return False
+    return record.value is None or ADDED not in record.value
+
 
 PROGRESS_SECONDS = 5.0
 
@@ -95,7 +309,12 @@ async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Or
                 for partition in elsewhere
             ]
             changed += [*moved, _dated(known, record) if origin == "reread" else record]
-    mapped.records[:] = changed + _lost_their_session(leader, known, page, mapped)
+    ended = [
+        leader.mapping.tombstone(key, page.version, page.time, "deleted", partition)
+        for key in mapped.deleted
+        for partition in known.meet(key)
+    ]
+    mapped.records[:] = changed + ended + _lost_their_session(leader, known, page, mapped)
     return mapped
 
 
@@ -209,3 +428,100 @@ class ReadProgress:
             per_second=round(rate),
             eta_seconds=None if finished or not rate else round(left / rate),
         )
+
+
+TOGETHER = 1_000
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How many messages a request has read, changed, refused, and accepted after an earlier refusal."""
+
+    read: int = 0
+    changed: int = 0
+    refused: int = 0
+    accepted: list[str] = field(default_factory=list[str])
+    """Their dead letters."""
+
+
+@dataclass(slots=True)
+class MessageRereader:
+    """Carry out requests to read messages again, one after the other; the stream waits, as it does for a merge."""
+
+    leader: Leader
+    topic: MessagesTopic
+    versions: MappingVersions
+    _waiting: dict[str, RereadRequest] = field(default_factory=dict[str, RereadRequest])
+    _done: set[str] = field(default_factory=set[str])
+
+    def request(self, rereads: Sequence[RereadRequest]) -> None:
+        """Take requests; a request that is known already counts once."""
+        for request in rereads:
+            if request.request_id not in self._done:
+                self._waiting.setdefault(request.request_id, request)
+
+    async def run(self) -> None:
+        """Carry out the requests; when told to stop, leave the rest to the next leader."""
+        leader = self.leader
+        while self._waiting and not leader.stopping.is_set():
+            name, request = next(iter(self._waiting.items()))
+            counts = await self._read(request)
+            if counts is None:
+                return
+            outcome = RereadOutcome(
+                name, counts.read, counts.changed, len(counts.accepted), counts.refused, request.everything
+            )
+            await leader.source.positions.note_reread(leader.epoch, outcome)
+            self._done.add(name)
+            del self._waiting[name]
+            leader.erase_later([request.request])
+            await leader.settle()
+            log.info("messages were read again", **outcome.counts())
+
+    async def _read(self, request: RereadRequest) -> _Counts | None:
+        """Read the messages of a request; None when told to stop."""
+        leader, counts = self.leader, _Counts()
+        await leader.settle()  # so that the topic is read as it will stay
+        async with known_messages(self.topic) as known:
+            progress = ReadProgress("reading messages again", await leader.source.messages.count(), 0)
+            passed = 0
+            async for page in pages_ahead(leader, None, request.session, request.documents):
+                passed += len(page.documents)
+                selected = page
+                if request.since is not None:
+                    selected = leader.mapping.created_since(page, request.since)
+                await self._page(known, selected, counts)
+                progress.report(passed)
+                if leader.stopping.is_set():
+                    return None
+            progress.report(passed, finished=True)
+        await leader.settle()
+        for start in range(0, len(counts.accepted), TOGETHER):
+            await leader.source.letters.settle(counts.accepted[start : start + TOGETHER], "published")
+        return counts
+
+    async def _page(self, known: Known, page: DocumentPage, counts: _Counts) -> None:
+        leader = self.leader
+        mapped = await differing(leader, known, page, "reread")
+        changed = [record for record in mapped.records if record.value is not None]
+        counts.read += len(page.documents)
+        counts.changed += len(changed)
+        counts.refused += len(mapped.unmapped)
+        counts.accepted += await leader.source.letters.open_of(self._usable(page, mapped))
+        await leader.publish(mapped, page.time, "reread")
+        await self.versions.note(self._read_alike(page, mapped, changed))
+        await leader.advance(leader.position)
+
+    def _usable(self, page: DocumentPage, mapped: Mapped) -> set[str]:
+        """Return the ids that letters of the documents have which this mapping can use."""
+        of = partial(self.leader.mapping.letter_id, self.leader.mapping.collection)
+        refused = {of(unmapped.document) for unmapped in mapped.unmapped}
+        return {of(document) for document in page.documents} - refused
+
+    def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
+        """Return the messages of a page that this mapping reads as they are recorded."""
+        key_of = self.leader.mapping.key_of
+        others = {record.key for record in changed}
+        others |= {key for refused in mapped.unmapped if (key := key_of(refused.document)) is not None}
+        keys = (key_of(document) for document in page.documents)
+        return [key.decode() for key in keys if key is not None and key not in others]

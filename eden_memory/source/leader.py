@@ -1,4 +1,7 @@
-"""Publish records and save the tailer's position, in the order in which things become final.
+"""Publish the tailer's records to Kafka in order, and save its position in the order in which things become final.
+
+Each start of a publisher shuts out every older one (kafka/fencing.py, invariant one-leader). After any error the
+publisher is of no more use: close it, start another, and go on from the last position that was saved.
 
 marks of what is to be forgotten → records → confirmed by Kafka → position → inbox documents erased, while more is
 being published (invariant position-after-publish). A record that the next leader repeats is the same record.
@@ -7,31 +10,248 @@ being published (invariant position-after-publish). A record that the next leade
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
+
 from eden_memory import metrics
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.errors import ServerAway, describe
+from eden_memory.kafka import KafkaArguments
+from eden_memory.kafka.broken_clients import close_producer, starting
+from eden_memory.kafka.error_kinds import TOO_LARGE
+from eden_memory.kafka.fencing import fence, take_identity
+from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
-from eden_memory.source.chat_topics import FencedPublisher
-from eden_memory.source.inbox_mapping import FORGOTTEN
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.messages_store import CollectionReader, source_errors
 from eden_memory.source.position_store import MongoPositions, TailerPosition
-from eden_memory.source.source_mapping import Mapped, SourceMapping
+from eden_memory.source.source_mapping import FORGOTTEN, Mapped, SourceMapping
 from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.dead_letters import refused_letter
 from eden_memory.stages.patience import until_done
+from eden_memory.stages.publishing import UsedPartitions, partition_for
 from eden_memory.tasks import end
 from eden_memory.telemetry.spans import sent
 
 log = LibraryLogger("eden.tailer")
+
+
+BATCH_BYTES = 900_000
+FEW_RECORDS, FEW_BYTES = 8, 4_000
+"""Records that are sent together are not compressed up to here: that would cost more than it saves."""
+UNCOMPRESSED = 0
+ANSWER_SECONDS = 20.0
+"""Seconds without a confirmation after which a broker counts as frozen."""
+STOP_SECONDS = 0.7
+"""For sending what is left, and for disconnecting: a frozen broker must not hold up a stop."""
+
+
+class PublishFailed(ServerAway):
+    """Kafka refused or did not answer; what was sent since the last saved position has to be sent again."""
+
+
+class FencedPublisher:
+    """One leader's producer.
+
+    `limits` holds the bytes that topics take at once, by full name, as far as a broker has refused more: half of
+    what it refused last. A refusal ends the publisher, so they outlive it.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaArguments,
+        transactional_id: str,
+        topics: Topics,
+        limits: dict[str, int] | None = None,
+        letters: DeadLetters | None = None,
+        used: UsedPartitions | None = None,
+    ) -> None:
+        """`letters`: takes what no broker takes; None: such a record is lost.
+
+        Keys of a topic that `used` does not know are spread over all its partitions.
+        """
+        self._read_used = used
+        self._used: Mapping[str, int] = {}
+        self._topics = topics
+        self._letters = letters
+        self._limits = {} if limits is None else limits
+        self._kafka, self._transactional_id = kafka, transactional_id
+        self._producer: Any = None
+        self._compressed, self._dirty = True, False
+        self._building: dict[tuple[str, int], Any] = {}
+        self._sent: set[asyncio.Future[Any]] = set()
+        self._failed: BaseException | None = None
+        self._partitions: dict[str, tuple[str, int]] = {}
+
+    async def start(self) -> None:
+        """Shut out every older publisher with this transactional id, then connect."""
+        if self._read_used is not None:
+            self._used = await self._read_used()
+        async with _answered("starting"):
+            written = self._topics.written_by("tailer")
+            identity = await fence(self._kafka, self._transactional_id, written)
+            self._producer = AIOKafkaProducer(
+                **self._kafka,
+                enable_idempotence=True,
+                compression_type="zstd",
+                max_batch_size=BATCH_BYTES,
+                linger_ms=0,
+                request_timeout_ms=int(ANSWER_SECONDS * 1000),
+            )
+            take_identity(self._producer, identity)
+            with starting():
+                await self._producer.start()
+
+    async def stop(self) -> None:
+        """Disconnect; what is not confirmed yet may arrive or not."""
+        for future in self._sent:
+            future.cancel()
+        if self._producer is not None:
+            await close_producer(self._producer, STOP_SECONDS)
+
+    async def partitions(self, topic: str) -> int:
+        """Return over how many partitions of a topic keys are spread."""
+        return (await self._place(topic))[1]
+
+    async def send(self, records: Sequence[Outgoing]) -> None:
+        """Hand records over, in order per partition; return when there is room, not when they are confirmed."""
+        await self.add(records)
+        await self.ship()
+
+    async def add(self, records: Sequence[Outgoing]) -> None:
+        """Add records to the batches that `ship` hands over; a batch that is full is handed over at once."""
+        if self._failed is not None:
+            raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
+        if not records:
+            return
+        self._compressed = len(records) > FEW_RECORDS or sum(record.size for record in records) > FEW_BYTES
+        for record in records:
+            topic, count = self._partitions.get(record.topic) or await self._place(record.topic)
+            for partition in _partitions_of(record, count):
+                if not self._fits(topic, partition, record):
+                    await self._append(topic, partition, record)
+
+    async def ship(self) -> None:
+        """Hand over what was added."""
+        for topic, partition in list(self._building):
+            await self._ship(topic, partition)
+
+    async def confirmed(self) -> bool:
+        """Wait until everything sent so far is confirmed; tell whether anything was sent since the last call."""
+        dirty, self._dirty = self._dirty, False
+        async with _answered("publishing"):
+            await asyncio.gather(*self._sent)
+        return dirty
+
+    def _fits(self, topic: str, partition: int, record: Outgoing) -> bool:
+        """Add a record to a batch that has room for it, as nearly every record does; False if there is none."""
+        builder = self._building.get((topic, partition))
+        return builder is not None and topic not in self._limits and _added(builder, record)
+
+    async def _append(self, topic: str, partition: int, record: Outgoing) -> None:
+        place = topic, partition
+        if (limit := self._limits.get(topic)) is not None:
+            if record.size > limit:
+                await self._bury(record, limit)
+                return
+            if place in self._building and self._building[place].size() + record.size > limit:
+                await self._ship(topic, partition)
+        if not _added(self._batch_of(place), record):
+            await self._ship(topic, partition)
+            if not _added(self._batch_of(place), record):
+                raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
+
+    def _batch_of(self, place: tuple[str, int]) -> Any:
+        builder = self._building.get(place)
+        if builder is None:
+            builder = self._building[place] = self._batch()
+        return builder
+
+    def _batch(self) -> Any:
+        return self._producer.create_batch() if self._compressed else BatchBuilder(BATCH_BYTES, UNCOMPRESSED)
+
+    async def _bury(self, record: Outgoing, limit: int) -> None:
+        """Store the dead letter of a record that no broker takes, without its value."""
+        metrics.DEAD_LETTERS.labels("tailer", "MessageSizeTooLargeError").inc()
+        name = self._topics.name(record.topic)
+        log.error("a topic does not take a record", topic=name, bytes=record.size, limit=limit)
+        if (letters := self._letters) is not None:
+            letter = refused_letter(letters.origin("tailer"), name, record, datetime.now(UTC))
+            await until_done(lambda: letters.put([letter]))
+
+    async def _ship(self, topic: str, partition: int) -> None:
+        builder = self._building.pop((topic, partition), None)
+        if builder is None:
+            return
+        size = builder.size()
+        async with _answered("publishing"):
+            confirmed: asyncio.Future[Any] = await self._producer.send_batch(
+                builder, topic, partition=partition
+            )
+        self._sent.add(confirmed)
+        self._dirty = True
+        confirmed.add_done_callback(partial(self._done, topic, size))
+
+    def _done(self, topic: str, size: int, confirmed: "asyncio.Future[Any]") -> None:
+        if confirmed.cancelled():
+            return
+        error = confirmed.exception()
+        if error is None:
+            self._sent.discard(confirmed)
+            return
+        if isinstance(error, TOO_LARGE):
+            self._limits[topic] = size // 2
+        self._failed = self._failed or error
+
+    async def _place(self, topic: str) -> tuple[str, int]:
+        if topic not in self._partitions:
+            name = self._topics.name(topic)
+            async with _answered(f"looking up {name}"):
+                found = await self._producer.partitions_for(name)
+            if not found:
+                raise PublishFailed(f"topic {name} does not exist", "Create it: eden topics apply")
+            self._partitions[topic] = name, self._used.get(name, len(found))
+        return self._partitions[topic]
+
+
+@asynccontextmanager
+async def _answered(doing: str) -> AsyncGenerator[None]:
+    """Limit the time of a call to Kafka; PublishFailed when it fails or takes longer."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except (KafkaError, TimeoutError) as error:
+        raise PublishFailed(f"Kafka, {doing}: {describe(error)}") from error
+
+
+def _added(builder: Any, record: Outgoing) -> bool:
+    """Add a record to a batch; False, and the batch is closed, if it is full."""
+    _, key, value, headers, *_ = record
+    return builder.append(timestamp=None, key=key, value=value, headers=headers) is not None
+
+
+def _partitions_of(record: Outgoing, count: int) -> Iterable[int]:
+    if record.partition is None:
+        return (partition_for(record.ordering_key, count),)
+    if record.partition == EVERYWHERE:
+        return range(count)
+    if record.partition == EVERYWHERE_ELSE:
+        own = partition_for(record.ordering_key, count)
+        return (number for number in range(count) if number != own)
+    return (record.partition,)
+
 
 MESSAGE = MessageRecorded.__name__
 FENCED_SECONDS = 43_200.0

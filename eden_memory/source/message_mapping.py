@@ -4,17 +4,26 @@ This is the tailer's hot path (some 10 µs a message in all): the record is writ
 it equal to what `eden_memory.schemas.events.MessageRecorded` writes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from eden_memory.directory.own_sessions import BEGINS, is_reserved
+from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
-from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of, without_thoughts
+from eden_memory.mongo.document_fields import (
+    Unusable,
+    cut,
+    deleted_if,
+    getter,
+    moment_of,
+    paths_of,
+    text_of,
+    without_thoughts,
+)
 from eden_memory.names import traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import (
@@ -70,15 +79,19 @@ class MessageMapping:
         text_limit: int,
         roles: Mapping[str, str] | None = None,
         redactor: Redactor | None = None,
+        deleted: Sequence[str] = (),
     ) -> None:
         self.paths, self.source = paths, source
+        self.watched = tuple(dict.fromkeys((*paths, *paths_of(deleted))))
+        """The fields that decide what a document says."""
+        self.is_deleted = deleted_if(deleted)
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._user = getter(paths.content), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
-        self.version = with_detectors(_version(paths, self._roles), redactor and redactor.version)
+        self.version = with_detectors(_version(paths, self._roles, deleted), redactor and redactor.version)
         self._encoded: dict[str, str] = {}
         self._second: tuple[datetime | None, bytes] = (None, b"")
         self._fixed = [
@@ -240,9 +253,15 @@ class MessageMapping:
         return encoded
 
 
-def _version(paths: FieldPaths, roles: Mapping[str, str]) -> str:
+def _version(paths: FieldPaths, roles: Mapping[str, str], deleted: Sequence[str]) -> str:
     """Return the rules' number, and a short hash of the settings that decide how a document is read."""
-    decides = {"rules": 1, "paths": paths._asdict(), "roles": dict(roles)}  # 1: equal settings, equal hash
+    decides: dict[str, Any] = {
+        "rules": 1,
+        "paths": paths._asdict(),
+        "roles": dict(roles),
+    }  # 1: equal settings, equal hash
+    if deleted:
+        decides["deleted"] = sorted(deleted)
     hashed = blake2b(orjson.dumps(decides, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     return f"{RULES}.{hashed}"
 

@@ -10,7 +10,7 @@ from eden_memory.schemas.documents import DeadLetter, GivenUp, LetterSource
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.dead_letter_ids import NamedIds, named_in
 
-LONGEST_REASON = 2_000
+LONGEST_LETTER_REASON = 2_000
 LONGEST_VALUE = 5_000_000
 """Bytes; no topic of ours takes a record so large. Of a longer one the beginning is kept."""
 ENTITY_KINDS = ("fact", "reflection", "blob")

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from eden_memory.memory.restating import undo_id
+from eden_memory.memory.projection import undo_id
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.ids import encode

@@ -28,7 +28,7 @@ from eden_memory.schemas.documents import (
     WindowTexts,
 )
 from eden_memory.schemas.events import FormationRequested
-from eden_memory.source.forget_request_store import ForgetRequests
+from eden_memory.source.inbox_store import ForgetRequests
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, plan_of, requests_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
-from eden_memory.memory.results import View
+from eden_memory.memory.memory_views import View
 from eden_memory.schemas.events import FactChanged
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, WithdrawnBlob
 

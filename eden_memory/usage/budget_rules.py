@@ -1,4 +1,4 @@
-"""Budgets, and which windows they have room for. Pure; money in US dollars.
+"""Budgets, and which windows they have room for; the port that counts model calls. Pure; money in US dollars.
 
 A budget has room while what was counted in its period and what the windows in flight are expected to cost are below
 its limit. Processes that ask for windows at the same moment find the same room: a limit may be exceeded by what is in
@@ -13,6 +13,7 @@ from itertools import product
 from typing import Literal, Protocol
 
 from eden_memory.errors import Invalid
+from eden_memory.schemas.events import ModelCalled
 
 Per = Literal["day", "month"]
 PERIODS: tuple[Per, ...] = ("day", "month")
@@ -170,4 +171,12 @@ class WindowBudgets(Protocol):
 
     async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, WindowCost | HeldWindow]:
         """Admit windows in order, by formation id; those admitted are in flight. Asked twice, one counts once."""
+        ...
+
+
+class UsageStore(Protocol):
+    """The totals of model calls, and which calls are in them."""
+
+    async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
+        """Add calls (each id once) to the totals; return those that were not in them yet."""
         ...

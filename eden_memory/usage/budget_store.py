@@ -1,12 +1,19 @@
-"""Budgets, what was counted in their periods, and the windows in flight (invariant counted-before-asked).
+"""Budgets: what was counted in their periods, windows in flight, and which windows may be formed.
 
 Periods are those of MongoDB's clock. What was spent is kept by period: one that is over, or one to come that a wrong
 clock has begun, changes nothing in the current one.
+
+A window is expected to cost what its agent's windows cost on average lately, by the counted calls.
+
+A formation is complete when the ledger has what fact extraction, fact-dedup and reflection extraction decided of it;
+the calls that led there stand in the same outcomes, and each of them must be in the totals. Beside formation-trigger,
+in each of its processes: doing it twice changes nothing.
 """
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -15,28 +22,46 @@ from bson.decimal128 import Decimal128
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory import metrics
+from eden_memory.kafka.record import Headers
+from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import CHARGED
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import plain, stored
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     Budget,
+    CountedCall,
     SessionState,
     UsageState,
     UsageTotal,
     WindowTexts,
 )
+from eden_memory.schemas.envelope import parse_type
+from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
+from eden_memory.stages.outcome import Ledger, StageOutcome
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.process import State
+from eden_memory.tasks import run_until_first
 from eden_memory.usage.budget_rules import (
     HELD,
     PERIODS,
+    AskedWindow,
+    HeldWindow,
     Per,
     Spending,
     WindowCost,
+    admitted,
     budget_id,
     period_of,
     with_in_flight,
 )
-from eden_memory.usage.usage_store import LIVE, STATE
+from eden_memory.usage.costs import PLACES, Estimate, StartValue
+from eden_memory.usage.usage_store import LIVE, STATE, MongoUsage
+
+log = LibraryLogger("eden.budgets")
+
 
 Row = dict[str, Any]
 WITHOUT_SPENT = dict.fromkeys(("agent_id", "user_id", "per", "limit_usd"), 1)
@@ -171,3 +196,212 @@ def _spending(row: Row, now: datetime) -> Spending:
 
 def _cost(row: Row) -> WindowCost:
     return WindowCost(row["agent_id"], row["user_id"], plain(row["usd"]))
+
+
+AVERAGE_SECONDS = 60.0
+"""How long the average cost of an agent's windows is used."""
+ENOUGH = 5
+"""Formations counted, from which their average is believed."""
+LATELY = timedelta(days=7)
+MOST_CALLS = 1_000
+Clock = Callable[[], Awaitable[datetime]]
+FORMING_STAGES = ("fact-extraction", "fact-dedup", "reflection-extraction", "consolidation")
+
+
+class AverageCosts:
+    """Reads what the windows of an agent cost lately from the counted calls."""
+
+    def __init__(self, database: AsyncDatabase[dict[str, Any]], names: Names, clock: Clock) -> None:
+        self._calls, self._clock = database[names[CountedCall.COLLECTION]], clock
+
+    async def of(self, agent_id: str) -> Estimate | None:
+        """Return the average over an agent's last 1,000 calls of 7 days; None with fewer than 5 formations."""
+        wanted = {
+            "agent_id": agent_id,
+            "namespace": LIVE,
+            "stage": {"$in": list(FORMING_STAGES)},
+            "started_at": {"$gte": await self._clock() - LATELY},
+        }
+        fields = dict.fromkeys(("stage", "formation_id", "cost_usd", "input_tokens", "outcome"), 1)
+        rows = await self._calls.find(wanted, fields, sort=[("started_at", -1)], limit=MOST_CALLS).to_list()
+        formations = {row["formation_id"] for row in rows if row["stage"] == FORMING_STAGES[0]} - {None}
+        if len(formations) < ENOUGH:
+            return None
+        usd = sum((plain(row["cost_usd"]) for row in rows), Decimal(0)) / len(formations)
+        unpriced = any(
+            row["cost_usd"] is None and row["input_tokens"] and row["outcome"] in CHARGED for row in rows
+        )
+        return Estimate(usd.quantize(PLACES), not unpriced)
+
+
+class MongoWindowBudgets:
+    """eden_memory.usage.budget_rules.WindowBudgets; `start` says what a window costs while few are counted."""
+
+    def __init__(self, budgets: RecentBudgets, averages: AverageCosts, start: StartValue) -> None:
+        self._budgets, self._averages, self._start = budgets, averages, start
+        self._known: Mapping[str, Spending] = {}
+        self._costs: dict[str, tuple[float, Estimate | None]] = {}
+        self._noted: set[str] = set()
+
+    async def any(self) -> bool:
+        """Whether there is a budget at all."""
+        self._known = await self._budgets.read()
+        return bool(self._known)
+
+    def still_held(self, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget that still has no room."""
+        if waits_for is None or not waits_for.startswith(HELD):
+            return False
+        budget = self._known.get(waits_for.removeprefix(HELD))
+        return budget is not None and budget.room <= 0
+
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, WindowCost | HeldWindow]:
+        """Admit windows in order while there is room."""
+        budgets = await self._budgets.read()
+        costs = {window.formation_id: await self._cost(window) for window in windows}
+        found = admitted(windows, costs, budgets)
+        self._budgets.promise({name: cost for name, cost in found.items() if isinstance(cost, WindowCost)})
+        self._note(found)
+        return found
+
+    async def _cost(self, window: AskedWindow) -> WindowCost:
+        kept = self._costs.get(window.agent_id)
+        if kept is None or time.monotonic() - kept[0] > AVERAGE_SECONDS:
+            kept = self._costs[window.agent_id] = time.monotonic(), await self._averages.of(window.agent_id)
+        average = kept[1] or self._start(window.tier, window.characters)
+        return WindowCost(window.agent_id, window.user_id, average.known, average.priced)
+
+    def _note(self, found: Mapping[str, WindowCost | HeldWindow]) -> None:
+        held = {name: result for name, result in found.items() if isinstance(result, HeldWindow)}
+        if new := held.keys() - self._noted:
+            metrics.BUDGET_HELD_BACK.inc(len(new))
+            for budget in sorted({held[name].budget for name in new}):
+                log.warning("budget holds windows back", budget=budget, windows=len(new))
+        if unpriced := sum(isinstance(cost, WindowCost) and not cost.priced for cost in found.values()):
+            metrics.BUDGET_UNPRICED.inc(unpriced)
+            log.warning("windows go on under a budget though their price is unknown", windows=unpriced)
+        self._noted = (self._noted - found.keys()) | held.keys()
+
+
+FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
+READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}
+
+
+async def outcomes_of(ledger: Ledger, formation_ids: Sequence[str]) -> dict[str, list[StageOutcome] | None]:
+    """All outcomes of each formation; None while one of them is missing, no entry before the first."""
+    if not formation_ids:
+        return {}
+    members = {name: f"formation/{name}" for name in formation_ids}
+    first = await ledger.find(FACTS, list(members.values()))
+    follow = {name: _follow(first[member]) for name, member in members.items() if member in first}
+    found: dict[str, Mapping[str, StageOutcome]] = {}
+    for stage in (REFLECTIONS, DEDUP):
+        wanted = [event_id for pairs in follow.values() for where, event_id in pairs if where == stage]
+        found[stage] = await ledger.find(stage, wanted) if wanted else {}
+    result: dict[str, list[StageOutcome] | None] = {}
+    for name, pairs in follow.items():
+        there = all(event_id in found[stage] for stage, event_id in pairs)
+        later = [found[stage][event_id] for stage, event_id in pairs] if there else []
+        result[name] = [first[members[name]], *later] if there else None
+    return result
+
+
+async def complete(ledger: Ledger, formation_ids: Sequence[str]) -> set[str]:
+    """Those of which nothing is left to be decided (consolidations apart)."""
+    return {name for name, found in (await outcomes_of(ledger, formation_ids)).items() if found is not None}
+
+
+def named(headers: Headers) -> tuple[str, str]:
+    """Name and id of the event in a record of ours."""
+    found = {name: value or b"" for name, value in headers}
+    return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
+
+
+def _follow(outcome: StageOutcome) -> list[tuple[str, str]]:
+    """(stage, event id) of what reads the events of a fact extraction."""
+    events = [named(record.headers) for record in outcome.records]
+    return [(READ_BY[name], event_id) for name, event_id in events if name in READ_BY]
+
+
+TOGETHER = 200
+EVERY_SECONDS, IDLE_ROUNDS = 2.0, 5
+"""Between two rounds; and so many times as long while there are neither budgets nor windows in flight."""
+MOST_BUDGETS = 50
+"""Budgets that have a label of their own; the others, and all of single users, stand together."""
+
+
+class BudgetKeeping:
+    """A part of a process."""
+
+    name = "budgets"
+
+    def __init__(
+        self, budgets: MongoBudgets, usage: MongoUsage, ledger: Ledger, every: float = EVERY_SECONDS
+    ) -> None:
+        self._budgets, self._usage, self._ledger, self._every = budgets, usage, ledger, every
+        self._stopping = asyncio.Event()
+        self._standing = "no budgets"
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        await run_until_first(self._rounds(), self._stopping)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Never in the way of readiness: a budget that is reached is no fault."""
+        return State(True, self._standing)
+
+    async def _rounds(self) -> None:
+        while True:
+            used = await until_done(self.round)
+            await asyncio.sleep(self._every if used else IDLE_ROUNDS * self._every)
+
+    async def round(self) -> bool:
+        """Look at every window in flight, and show how budgets stand; return whether there is any of either."""
+        flying = list(await self._budgets.in_flight())
+        for start in range(0, len(flying), TOGETHER):
+            if landed := await self._landed(flying[start : start + TOGETHER]):
+                await self._budgets.landed(landed)
+        budgets = await self._budgets.all()
+        waiting = await self._budgets.held_back() if budgets else 0
+        _show(budgets, waiting)
+        self._standing = f"{len(budgets)} budgets, {waiting} windows held back" if budgets else "no budgets"
+        return bool(budgets or flying)
+
+    async def _landed(self, formation_ids: list[str]) -> list[str]:
+        outcomes = await outcomes_of(self._ledger, formation_ids)
+        calls = {name: _calls(found) for name, found in outcomes.items() if found is not None}
+        counted = await self._usage.counted({call for named in calls.values() for call in named})
+        return [name for name, named in calls.items() if named <= counted]
+
+
+def _calls(outcomes: Iterable[StageOutcome]) -> set[str]:
+    """The calls that led to these; where records are removed already, they were counted long ago."""
+    records = [record for outcome in outcomes for record in outcome.records]
+    return {
+        (record.key or b"").decode() for record in records if named(record.headers)[0] == ModelCalled.NAME
+    }
+
+
+def _show(budgets: Mapping[str, Spending], waiting: int) -> None:
+    """Show how budgets stand now, and how many windows they hold back."""
+    metrics.BUDGET_WAITING.set(waiting)
+    for gauge in (
+        metrics.BUDGET_LIMIT,
+        metrics.BUDGET_SPENT,
+        metrics.BUDGET_IN_FLIGHT,
+        metrics.BUDGET_REACHED,
+    ):
+        gauge.clear()
+    shared = [(budget.limit, budget.id) for budget in budgets.values() if budget.user_id is None]
+    own = {name for _, name in sorted(shared, reverse=True)[:MOST_BUDGETS]}
+    for budget in budgets.values():
+        name = budget.agent_id or "all" if budget.id in own else "others"
+        labels = name if budget.user_id is None else "users", budget.per
+        metrics.BUDGET_LIMIT.labels(*labels).inc(float(budget.limit))
+        metrics.BUDGET_SPENT.labels(*labels).inc(float(budget.spent))
+        metrics.BUDGET_IN_FLIGHT.labels(*labels).inc(float(budget.in_flight))
+        metrics.BUDGET_REACHED.labels(*labels).inc(budget.full)

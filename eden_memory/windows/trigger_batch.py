@@ -5,17 +5,25 @@ a session and its messages then is what it was behind a record, so whatever is r
 windows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+from time import monotonic
 
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import NOBODY, Off
+from eden_memory.directory.participants import NOBODY, Off, whose
 from eden_memory.forgotten import Marks
+from eden_memory.metrics import (
+    TRIGGER_EMPTY,
+    TRIGGER_MISSING,
+    TRIGGER_OPTED_OUT,
+    TRIGGER_REFUSED,
+    TRIGGER_WINDOWS,
+)
 from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.stage import Delivery, Emit, Erase
-from eden_memory.windows.cached_sessions import DueScan
 from eden_memory.windows.session_state import (
     Messages,
     Session,
@@ -29,8 +37,184 @@ from eden_memory.windows.session_state import (
     stays_out,
     takes_back_author,
 )
-from eden_memory.windows.trigger_metrics import TriggerCounts
 from eden_memory.windows.window_rule import Control
+
+
+@dataclass(slots=True)
+class TriggerCounts:
+    """Counts of one batch; exported when it is written, so a repeat counts nothing twice."""
+
+    windows: Counter[str] = field(default_factory=Counter[str])
+    """Closed, by reason."""
+    empty: int = 0
+    """Messages without text."""
+    missing: int = 0
+    """Messages that a merge found to be gone."""
+    opted_out: int = 0
+    """Messages whose session or author is switched off: nothing is kept of them."""
+    refused: int = 0
+    """Messages of new users in sessions that have as many users as they can."""
+
+    def export(self) -> None:
+        """Add them to the metrics, once the batch is stored."""
+        for because, number in self.windows.items():
+            TRIGGER_WINDOWS.labels(because).inc(number)
+        TRIGGER_EMPTY.inc(self.empty)
+        TRIGGER_MISSING.inc(self.missing)
+        TRIGGER_OPTED_OUT.inc(self.opted_out)
+        TRIGGER_REFUSED.inc(self.refused)
+
+
+MOST_BYTES = 12_000_000
+"""Of sessions cached of one partition; beyond it those that were quiet longest are dropped."""
+QUIET = timedelta(minutes=15)
+"""Until a session is dropped that no batch touches, by the time of the newest message."""
+SESSION_BYTES, MESSAGE_BYTES = 3_000, 600
+"""Memory of a session, and of a message that waits in it besides its text (measured)."""
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    session: Session
+    size: int
+    time: datetime
+    """Of the newest message when the session was touched last."""
+
+
+class CachedSessions:
+    """Sessions of one partition as they are stored, for as long as nobody else writes to it.
+
+    `place` is the partition's last, as stored: a write that finds another one knows that the cache is old. A long
+    backfill touches most sessions for a short time only, and no Watermark closes them before it ends: so what is
+    quiet is dropped, and read again when something happens to it.
+    """
+
+    def __init__(self, place: int, most: int = MOST_BYTES) -> None:
+        self.place = place
+        self._most = most
+        self._cached: OrderedDict[str, _Cached] = OrderedDict()
+        self._total = 0
+        self._time = LONG_AGO
+
+    def __len__(self) -> int:
+        return len(self._cached)
+
+    def find(self, ids: Iterable[str]) -> dict[str, Session]:
+        """Return those of the sessions that are cached."""
+        return {name: self._cached[name].session for name in ids if name in self._cached}
+
+    def keep(self, sessions: Iterable[Session], time: datetime | None = None) -> None:
+        """Cache sessions as they are stored now; `time`: of the newest message, None if none came.
+
+        A session that a Watermark emptied is quiet.
+        """
+        self._time = time or self._time
+        for session in sessions:
+            self.drop(session.session_id)
+            if time is None and not session.held and session.waits_for is None:
+                continue
+            size = SESSION_BYTES + MESSAGE_BYTES * len(session.held) + session.text_bytes
+            self._cached[session.session_id] = _Cached(session, size, self._time)
+            self._total += size
+        while self._cached and (self._total > self._most or self._is_quiet()):
+            self._total -= self._cached.popitem(last=False)[1].size
+
+    def drop(self, session_id: str) -> None:
+        """Remove a session, if it is cached."""
+        cached = self._cached.pop(session_id, None)
+        if cached is not None:
+            self._total -= cached.size
+
+    def published(self, entries: Iterable[tuple[str, str]]) -> None:
+        """Take (session id, formation id) out of the outboxes."""
+        for name, formation_id in entries:
+            if (cached := self._cached.get(name)) is not None:
+                session = cached.session
+                session.outbox = [entry for entry in session.outbox if entry.formation_id != formation_id]
+
+    def _is_quiet(self) -> bool:
+        """Whether the session that was touched the longest ago is to be dropped."""
+        return self._time - next(iter(self._cached.values())).time > QUIET
+
+
+class DueScan:
+    """When the sessions of a batch are due, so that a Watermark finds those that it may close without asking all.
+
+    A time that is no longer true costs a look in vain, nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.touched: set[str] = set()
+        """Sessions that something happened to since the last Watermark."""
+        self._moments: list[tuple[datetime, str]] = []
+
+    def passed(self, time: datetime, sessions: Mapping[str, Session]) -> Iterator[Session]:
+        """Yield the sessions that are due by `time`, and note when each is due next."""
+        for name in self.touched:
+            self._note(sessions[name])
+        self.touched.clear()
+        coming: list[tuple[datetime, str]] = []
+        while self._moments and self._moments[0][0] <= time:
+            session = sessions[heappop(self._moments)[1]]
+            yield session
+            if (due := session.due()) is not None:
+                coming.append((due, session.session_id))
+        for moment in coming:
+            heappush(self._moments, moment)
+
+    def _note(self, session: Session) -> None:
+        moment = session.look_at()
+        if moment is not None:
+            heappush(self._moments, (moment, session.session_id))
+
+
+def only_join(deliveries: Sequence[Delivery], cached: CachedSessions) -> bool:
+    """Tell whether all are new messages of cached sessions and of authors known there, and close no window."""
+    joining: dict[str, list[tuple[MessageRecorded, datetime]]] = {}
+    for delivery in deliveries:
+        event = delivery.event
+        if not isinstance(event, MessageRecorded) or event.origin != "stream" or delivery.asks_anew:
+            return False
+        joining.setdefault(event.session_id, []).append((event, delivery.envelope.time))
+    sessions = cached.find(joining)
+    return len(sessions) == len(joining) and all(
+        session.stays_open(joining[name]) for name, session in sessions.items()
+    )
+
+
+ASIDE_SECONDS = 600.0
+"""How long until a session is tried again."""
+
+
+class SessionsAside:
+    """Names sessions that failed, and why, until it is time to try them again; `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._reasons: dict[str, tuple[float, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def add(self, sessions: Iterable[str], what: str) -> None:
+        """Set sessions aside that cannot be `what`: read, stored."""
+        until = self._clock() + ASIDE_SECONDS
+        for name in sessions:
+            self._reasons[name] = until, f"session {name} cannot be {what}: the log says why"
+
+    def lift(self, session_id: str | None) -> None:
+        """Try a session again now."""
+        self._reasons.pop(session_id or "", None)
+
+    def reason(self, session_id: str | None) -> str | None:
+        """Return why a session is set aside; None if it is not, or is to be tried again."""
+        until, reason = self._reasons.get(session_id or "", (0.0, None))
+        if reason is not None and until <= self._clock():
+            self.lift(session_id)
+            return None
+        return reason
+
 
 IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
 INCLUSIVE = "!"

@@ -23,7 +23,7 @@ import numpy as np
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.documents import vector_of
 from eden_memory.names import Placement

@@ -24,7 +24,7 @@ from eden_memory.receipts.looking_again_store import LookingAgain
 from eden_memory.receipts.receipt import Receipt, StillThere
 from eden_memory.receipts.receipt_store import Receipts
 from eden_memory.replay.installation import Installation, installation
-from eden_memory.source.forget_request_store import ForgetRequests
+from eden_memory.source.inbox_store import ForgetRequests
 from eden_memory.unpoison.attack_store import AttackUndo
 from tests.bench.formation_run import Formed, Stand, running, stand, until_followed, write
 from tests.bench.reform import PACE, lived, numbered

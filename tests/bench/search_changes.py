@@ -10,8 +10,7 @@ import numpy as np
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.forgotten import Marks
-from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.memory_batch import fact_hash, memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding

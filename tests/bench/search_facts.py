@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.mongo.documents import row_of, vector_of
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.scopes import Scope

@@ -14,6 +14,7 @@ MOST, TIMES = 25, 3
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_the_gateway_stays_within_reach_of_the_provider_itself(servers: TestServers) -> None:
     settings = _settings(servers.mongodb_uri, f"bench{uuid4().hex[:8]}")
     best = dict.fromkeys(("first_p50", "token"), math.inf)

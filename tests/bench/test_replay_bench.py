@@ -7,6 +7,7 @@ from tests.servers import TestServers
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_a_rebuild_writes_every_document_within_its_memory(servers: TestServers) -> None:
     report = await main(servers.mongodb_uri, servers.kafka_bootstrap, 3_000, 900, 90, 30)
     assert report.results["facts"] == 3_000 - 3_000 // 20

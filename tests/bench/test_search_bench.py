@@ -15,6 +15,7 @@ from tests.servers import TestServers
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_searching_is_exact_and_ranks_words_better_than_the_text_index(servers: TestServers) -> None:
     settings = _settings(servers.mongodb_uri, f"bench{uuid4().hex[:8]}")
     report = await main(settings, Sizes((3_100,), 4, 64, 1_536, 30, 3, 1))

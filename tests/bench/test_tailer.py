@@ -15,6 +15,7 @@ TIMES = 3
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_catching_up_keeps_within_reach_of_its_bound(servers: TestServers) -> None:
     best = dict[str, float]()
     for _ in range(TIMES):
@@ -27,6 +28,7 @@ async def test_catching_up_keeps_within_reach_of_its_bound(servers: TestServers)
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_readers_of_committed_records_are_not_behind_the_others(servers: TestServers) -> None:
     results = (await tailer_pairs.measure(servers, 1, 20_000, 100, 3.0)).results
     assert results["read_committed_p50"] <= 4 * results["read_uncommitted_p50"]

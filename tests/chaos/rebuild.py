@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.kafka.topics import load_topics
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.rebuild.document_comparing import MemoryComparison

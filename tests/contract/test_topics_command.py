@@ -98,7 +98,6 @@ def test_describe_shows_what_is_declared_beside_what_is_there(eden: Any, setting
 def test_the_checked_in_contract_is_in_step() -> None:
     checked = CliRunner().invoke(app, ["schemas", "check"])
     assert checked.exit_code == 0, checked.exception
-    assert CliRunner().invoke(app, ["topics", "asyncapi", "--check"]).exit_code == 0
 
 
 def test_a_type_that_does_not_exist_cannot_be_released() -> None:

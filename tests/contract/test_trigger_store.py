@@ -11,9 +11,15 @@ import pytest
 
 from eden_memory.directory.participants import Audiences, Missing, Off
 from eden_memory.schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
+from eden_memory.windows.formation_requests import (
+    BatchWrite,
+    SessionWrite,
+    StoredWindow,
+    TriggerStore,
+    leave_out,
+)
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow, TriggerStore, leave_out
 from eden_memory.windows.window_rule import Closed, Limits
 from tests.names import NAMES
 from tests.unit.windows.memory_store import MemoryStore

@@ -15,11 +15,12 @@ from tests.evals.languages import UNSPACED, found_in
 from tests.evals.measures import quality
 from tests.evals.newer_first import share_newer_first
 from tests.evals.recalled import recalled
-from tests.evals.runs import engine, judged, loaded, rrf_60
+from tests.evals.runs import Judged, Loaded, engine, judged, loaded, rrf_60
 from tests.evals.update_forms import forms, memories
 from tests.evals.update_pairs import JUDGED, TUNING, of_people, pairs
 
 local_model = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs the extra local-models")
+with_conversations = pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
 
 
 def test_recall_counts_turns_and_gain_counts_places() -> None:
@@ -52,16 +53,28 @@ async def test_the_newer_is_first_in_forms_and_languages_that_the_rule_was_not_s
     assert await share_newer_first(memories(made), KnownVectors(), Ranking()) >= 0.9
 
 
+@pytest.fixture(scope="module")
+async def facts() -> list[Loaded]:
+    """The facts of all conversations, loaded once."""
+    return await loaded("facts", KnownVectors())
+
+
+@pytest.fixture(scope="module")
+async def by_default(facts: list[Loaded]) -> list[Judged]:
+    """Every question about facts, asked once with the default ranking."""
+    return await judged(facts, engine(Ranking()))
+
+
 @local_model
-@pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
-async def test_putting_the_newer_first_costs_ranking_little() -> None:
-    where = await loaded("facts", KnownVectors())
-    rule_off = await judged(where, engine(replace(Ranking(), newer=False)))
-    rule_on = await judged(where, engine(Ranking()))
+@with_conversations
+async def test_putting_the_newer_first_costs_ranking_little(
+    facts: list[Loaded], by_default: list[Judged]
+) -> None:
+    rule_off = await judged(facts, engine(replace(Ranking(), newer=False)))
     for category in (None, "multi-hop"):
         off, on = (
             mean([found.quality for found in run if category in (None, found.category)])
-            for run in (rule_off, rule_on)
+            for run in (rule_off, by_default)
         )
         assert on.ndcg >= off.ndcg - 0.01
         assert on.recall >= off.recall - 0.002
@@ -76,19 +89,22 @@ async def test_facts_in_scripts_without_spaces_are_found_as_well_as_in_english(l
 
 
 @local_model
-@pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
-async def test_the_default_finds_more_facts_than_reciprocal_ranks() -> None:
-    where = await loaded("facts", KnownVectors())
-    base = mean([one.quality for one in await judged(where, rrf_60)])
-    found = mean([one.quality for one in await judged(where, engine(Ranking()))])
+@with_conversations
+async def test_the_default_finds_more_facts_than_reciprocal_ranks(
+    facts: list[Loaded], by_default: list[Judged]
+) -> None:
+    base = mean([one.quality for one in await judged(facts, rrf_60)])
+    found = mean([one.quality for one in by_default])
     assert found.recall >= base.recall + 0.04
 
 
 @local_model
-@pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
-@pytest.mark.parametrize("kind", ["turns", "facts"])
-async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not(kind: Kind) -> None:
-    found = await recalled(await loaded(kind, KnownVectors()))
+@with_conversations
+@pytest.mark.parametrize("kind", [pytest.param("turns", marks=pytest.mark.slow), "facts"])
+async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not(
+    kind: Kind, facts: list[Loaded]
+) -> None:
+    found = await recalled(facts if kind == "facts" else await loaded(kind, KnownVectors()))
     assert found.answered >= 0.96
     assert found.others <= 1.6
 

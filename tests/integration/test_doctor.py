@@ -215,7 +215,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalMongo]:
     with server.connect() as client:
         client.admin.command("createUser", "root", pwd=PASSWORD, roles=["root"])
     yield server
-    server.stop()
+    server.kill()
 
 
 def as_user(server: LocalMongo, user: str) -> str:
@@ -299,7 +299,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Ge
     )
     server.start()
     yield server
-    server.stop()
+    server.kill()
 
 
 async def test_a_broker_that_forgets_offsets_is_found(settings: Settings, forgetful: LocalKafka) -> None:
@@ -345,7 +345,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Gener
     )
     server.start()
     yield server
-    server.stop()
+    server.kill()
 
 
 async def test_topics_that_the_broker_hides_are_a_missing_right_and_not_missing_topics(

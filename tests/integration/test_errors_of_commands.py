@@ -216,7 +216,7 @@ def test_a_silent_mongodb_is_said_sooner_than_a_process_would_give_it_up(
         assert "EDEN_MONGODB_URI" in hint
         return time.monotonic() - started
 
-    assert seconds("") < seconds("serverSelectionTimeoutMS=15000&connectTimeoutMS=10000")
+    assert seconds("") < seconds("serverSelectionTimeoutMS=9000&connectTimeoutMS=8000")
 
 
 @pytest.mark.parametrize("words", [("topics", "diff"), ("cost", "memory", "user:s.default:s.ada")])
@@ -320,7 +320,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalMongo]:
         role = {"role": "read", "db": "another"}
         root.admin.command("createUser", "weak", pwd=PASSWORD, roles=[role])
     yield server
-    server.stop()
+    server.kill()
 
 
 def _as_user(server: LocalMongo, user: str, password: str = PASSWORD) -> str:

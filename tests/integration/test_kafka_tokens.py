@@ -103,7 +103,7 @@ def kafka(
     server = LocalKafka(tmp_path_factory.mktemp("kafka"), jars_folder=jars_folder, security=security)
     server.start()
     yield server
-    server.stop()
+    server.kill()
 
 
 async def said(settings: KafkaSettings, bootstrap: str, topic: str) -> bytes:

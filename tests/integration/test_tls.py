@@ -109,7 +109,7 @@ def mongodb(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Generator
     with server.connect() as client:
         client.admin.command("createUser", USER, pwd=PASSWORD, roles=["root"])
     yield server
-    server.stop()
+    server.kill()
 
 
 def mongo_settings(files: Files) -> MongoSettings:
@@ -192,7 +192,7 @@ def kafka(files: Files, tmp_path_factory: pytest.TempPathFactory, jars_folder: P
     server = LocalKafka(folder, jars_folder=jars_folder, security=security)
     server.start()
     yield server
-    server.stop()
+    server.kill()
 
 
 def kafka_settings(files: Files, password: str = KAFKA_PASSWORD) -> KafkaSettings:

@@ -23,7 +23,7 @@ from eden_memory.demo.judgement import (
 )
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum, together
+from eden_memory.usage.usage_store import MongoTotals, UsageQuery, UsageSum, together
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import Serving, serving

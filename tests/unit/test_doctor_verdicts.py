@@ -29,7 +29,7 @@ from eden_memory.kafka.topic_admin import TopicReport
 from eden_memory.kafka.topics import TopicDifference
 from eden_memory.names import FORMING, MEMORY, Placement
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
-from eden_memory.source.flagged_message_store import Misread
+from eden_memory.source.messages_store import Misread
 
 
 def settings(**groups: Any) -> Settings:

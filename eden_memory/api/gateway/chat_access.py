@@ -7,9 +7,9 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.access.callers import LOCAL, Caller, only_id
+from eden_memory.access.admission import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
-from eden_memory.directory.own_sessions import BEGINS, is_reserved
+from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import id_of, raw, typed, typed_or_none
 from eden_memory.operations.reach import SessionReach

@@ -3,8 +3,7 @@
 import orjson
 from starlette.responses import Response
 
-from eden_memory.access.admission import TooMany, Turned
-from eden_memory.access.callers import Refused
+from eden_memory.access.admission import Refused, TooMany, Turned
 from eden_memory.errors import EdenError, Invalid, NotFound
 
 TITLES = {

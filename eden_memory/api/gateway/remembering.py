@@ -14,7 +14,7 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.context.context_xml import FactLine, context_xml, one_line, query_of
 from eden_memory.limits import label_of
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.results import FactOrigin
+from eden_memory.memory.memory_views import FactOrigin
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.search.search_requests import FoundFact, FoundMessage
 from eden_memory.settings import MemorySettings, Settings

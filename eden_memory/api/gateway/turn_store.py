@@ -22,7 +22,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.documents import Message
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 
 Row = dict[str, Any]
 DUPLICATE_KEY = 11_000

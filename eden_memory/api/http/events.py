@@ -11,12 +11,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.access.admission import TooMany
-from eden_memory.access.callers import Caller
+from eden_memory.access.admission import Caller, TooMany
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Where, doors_of
 from eden_memory.api.http.problem import problem_of
 from eden_memory.errors import EdenError
-from eden_memory.memory.results import MemoryChange
+from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.memory_changes import position, seen_by
 from eden_memory.operations.table import BY_NAME

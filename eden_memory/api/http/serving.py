@@ -12,9 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eden_memory.access.admission import RequestAdmission, Turned, is_loopback
-from eden_memory.access.api_key_store import ApiKeys
-from eden_memory.access.callers import Refused
+from eden_memory.access.admission import ApiKeys, Refused, RequestAdmission, Turned, is_loopback
 from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors

@@ -6,14 +6,14 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from eden_memory.access.callers import Caller, Refused
+from eden_memory.access.admission import Caller, Refused
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.visiting import ViewPlace, Visit, address, visit
-from eden_memory.directory.label_store import Labels
-from eden_memory.memory.results import Page
-from eden_memory.memory.scope_list_store import ListedScope, ScopeLists, ScopeQuery
+from eden_memory.directory.directory_store import Labels
+from eden_memory.memory.browsing_store import ListedScope, ScopeLists, ScopeQuery
+from eden_memory.memory.memory_views import Page
 from eden_memory.mongo.application_ids import TYPED
 from eden_memory.operations.parameters import Cursor
 from eden_memory.schemas.ids import encode, split

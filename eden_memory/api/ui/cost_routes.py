@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from eden_memory.access.callers import Caller, only_id
+from eden_memory.access.admission import Caller, only_id
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
@@ -16,11 +16,11 @@ from eden_memory.api.ui.svg_plots import bar_plot
 from eden_memory.api.ui.visiting import demand_to_read_all
 from eden_memory.api.ui.window_routes import pending_lines
 from eden_memory.errors import EdenError
-from eden_memory.memory.version_store import count_documents
+from eden_memory.memory.memory_index_store import count_documents
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.operations.parameters import IdText
 from eden_memory.stages.controls import MongoControls
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery, together
+from eden_memory.usage.usage_store import MongoTotals, UsageQuery, together
 from eden_memory.windows.window_list_store import ListedWindow, WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)

@@ -12,11 +12,11 @@ from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.visiting import ViewPlace, Visit, visit
 from eden_memory.app.readers import Readers
-from eden_memory.directory.label_store import Labels
+from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import MOST_QUERY_CHARACTERS
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
-from eden_memory.memory.results import BlobVersionView, BlobView
+from eden_memory.memory.memory_views import BlobVersionView, BlobView
 from eden_memory.operations.parameters import Cursor
 from eden_memory.replay.comparing.report import Run, word_diff
 from eden_memory.schemas.scopes import Scope

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pymongo.errors import ExecutionTimeout
 
-from eden_memory.access.callers import Caller
+from eden_memory.access.admission import Caller
 from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
@@ -15,14 +15,15 @@ from eden_memory.app.readers import Readers
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.operations.parameters import IdText
 from eden_memory.schemas.documents import Message
-from eden_memory.usage.totals_store import MongoTotals
-from eden_memory.windows.pending_store import (
+from eden_memory.usage.usage_store import MongoTotals
+from eden_memory.windows.window_list_store import (
     NOT_COUNTED,
+    ListedWindow,
+    WindowLists,
     describe_pending,
     pending_messages,
     sessions_without_documents,
 )
-from eden_memory.windows.window_list_store import ListedWindow, WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 LISTED = 50

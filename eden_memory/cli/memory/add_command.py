@@ -13,7 +13,7 @@ from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, 
 from eden_memory.formation.offline.statements import statements
 from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.limits import STANDARD
-from eden_memory.memory.results import Added
+from eden_memory.memory.memory_views import Added
 from eden_memory.models.catalogue import chat_providers
 from eden_memory.settings import Settings
 

@@ -8,7 +8,7 @@ import typer
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.errors import NotFound
-from eden_memory.memory.results import (
+from eden_memory.memory.memory_views import (
     BlobVersionView,
     BlobView,
     CommandView,

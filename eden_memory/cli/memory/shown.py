@@ -9,7 +9,7 @@ from rich.tree import Tree
 
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import NOTHING, nothing
-from eden_memory.memory.results import (
+from eden_memory.memory.memory_views import (
     BlobView,
     ConsolidationStatus,
     Explained,

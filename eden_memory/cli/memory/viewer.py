@@ -12,8 +12,7 @@ from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.cli.structured_logs import warnings_only
-from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id

@@ -14,9 +14,9 @@ import numpy as np
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.errors import EdenError
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.metrics import CHARGED
 from eden_memory.mongo.documents import packed_of, plain
 from eden_memory.names import ORIGINAL, Names, Placement
@@ -57,8 +57,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope
 from eden_memory.settings import Settings
-from eden_memory.usage.totals_store import SUMMED, MongoTotals, UsageQuery, UsageSum
-from eden_memory.usage.usage_store import LIVE
+from eden_memory.usage.usage_store import LIVE, SUMMED, MongoTotals, UsageQuery, UsageSum
 
 Row = dict[str, Any]
 Database = AsyncDatabase[Row]

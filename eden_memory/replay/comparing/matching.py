@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from eden_memory.memory.fact_hash import normalised
+from eden_memory.memory.memory_batch import normalised
 from eden_memory.search.ranking import unrelated_similarity
 
 Floats = NDArray[np.float32]

@@ -12,7 +12,7 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError, describe
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
-from eden_memory.memory.reembedding_store import refuse_another_model
+from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING

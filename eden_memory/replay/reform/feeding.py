@@ -19,8 +19,8 @@ from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Ledger, Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.tasks import end
-from eden_memory.usage.formation_completion import complete
-from eden_memory.windows.window_request import StoredWindow, Windows
+from eden_memory.usage.budget_store import complete
+from eden_memory.windows.formation_requests import StoredWindow, Windows
 
 ENOUGH = 5
 """Windows formed, or blobs made, from which their own average is believed."""

@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.handlers import Account, MongoClient
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
@@ -37,8 +37,7 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.worker import Bounds
 from eden_memory.tasks import end
-from eden_memory.usage.totals_store import MongoTotals
-from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.usage.usage_store import MongoTotals, MongoUsage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 

@@ -11,7 +11,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, ModelCalled, decode
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.outcome import Publishing, StoredRecord
-from eden_memory.usage.call_totals import UsageStore
+from eden_memory.usage.budget_rules import UsageStore
 
 Room = Callable[[str], bool]
 """Whether there is room for the call of a unit: if so, it is kept back for it."""

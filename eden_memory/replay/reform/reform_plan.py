@@ -16,7 +16,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly import handlers
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts

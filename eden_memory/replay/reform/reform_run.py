@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from eden_memory.assembly.handlers import Account
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.errors import EdenError, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names

@@ -27,7 +27,7 @@ def formed_by(asked: ReformAsked, heard: Collection[str] = ()) -> Callable[[Scop
     """Whether a reform that was asked so forms a scope by itself: no others have told of it.
 
     `heard`: keys of session memory with a large audience that the user belongs to
-    (eden_memory.directory.audience_store).
+    (eden_memory.directory.directory_store).
     """
 
     def forms(scope: Scope) -> bool:

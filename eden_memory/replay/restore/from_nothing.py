@@ -53,7 +53,7 @@ from eden_memory.schemas.events import (
     ReflectionFormed,
     SessionClosed,
 )
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger

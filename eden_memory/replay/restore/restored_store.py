@@ -26,10 +26,10 @@ from eden_memory.schemas.documents import (
     WindowTexts,
 )
 from eden_memory.settings import Settings
-from eden_memory.windows import trigger_documents as documents
+from eden_memory.windows import trigger_write_store as documents
+from eden_memory.windows.formation_requests import StoredWindow
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]

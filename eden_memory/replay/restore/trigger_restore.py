@@ -37,9 +37,9 @@ from eden_memory.stages.codec import delivery
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.stage import Decision, Delivery
+from eden_memory.windows.formation_requests import StoredWindow, TriggerStore, names_of, request, settle
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import StoredWindow, TriggerStore, names_of, request, settle
 from eden_memory.windows.window_rule import Closed, window_limits
 
 WantsTexts = Callable[[FormationRequested], bool]

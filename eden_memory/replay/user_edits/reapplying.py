@@ -14,11 +14,11 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, models_of
-from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.kafka.topics import load_topics
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.models.question import Embedder
 from eden_memory.names import Names, Placement, traceparent
 from eden_memory.replay.comparing.matching import related, same, same_figures

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, FactVersion

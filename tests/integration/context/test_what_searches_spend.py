@@ -13,7 +13,7 @@ from eden_memory.models.provider_calls import Tokens
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum
+from eden_memory.usage.usage_store import MongoTotals, UsageQuery, UsageSum
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.conftest import doors_of
 from tests.integration.mcp.conftest import served

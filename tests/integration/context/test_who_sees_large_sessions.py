@@ -9,7 +9,7 @@ from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.scopes import LISTED_USERS, Scope
 from eden_memory.windows.session_state import Session
-from eden_memory.windows.trigger_documents import session_row
+from eden_memory.windows.trigger_write_store import session_row
 from eden_memory.windows.window_rule import Limits
 from tests.integration.context.harness import Kit
 

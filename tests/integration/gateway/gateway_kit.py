@@ -8,14 +8,14 @@ import httpx2
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
-from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.access.admission import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway, gateway_router
 from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from tests.integration.context.harness import Kit, fact, reflection
 from tests.model_server.chat_upstream import Came, ChatUpstream, Reply, served
 

@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from tests.awaiting import until
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, running, says
 from tests.integration.system.running_system import prepare, stages

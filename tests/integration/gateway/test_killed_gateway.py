@@ -13,7 +13,7 @@ import pytest
 from eden_memory.local import server
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from tests.integration.gateway.gateway_kit import replies, turns
 from tests.integration.source.harness import _environment  # pyright: ignore[reportPrivateUsage]
 from tests.integration.system.running_system import prepare, stages, until

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from tests.awaiting import until
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, replies, says, turns
 from tests.integration.system.running_system import prepare, stages

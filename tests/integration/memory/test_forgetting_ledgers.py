@@ -8,7 +8,7 @@ from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.memory.restating import restated
+from eden_memory.memory.projection import restated
 from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.events import (

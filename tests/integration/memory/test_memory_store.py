@@ -13,9 +13,8 @@ from bson.decimal128 import Decimal128
 from pydantic import ValidationError
 
 from eden_memory.forgotten import Marks
-from eden_memory.memory.memory_batch import memory_batch
-from eden_memory.memory.memory_loading_store import SMALL_SCOPE
-from eden_memory.memory.stored_memory import AppliedScope
+from eden_memory.memory.memory_batch import AppliedScope, memory_batch
+from eden_memory.memory.memory_store import SMALL_SCOPE
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call

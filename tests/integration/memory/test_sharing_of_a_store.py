@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.sharing import in_force, private_keys, rests_on_users
+from eden_memory.access.visible import in_force, private_keys, rests_on_users
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.doctor.finding import State
 from eden_memory.doctor.mongodb_checks import judge_sharing
 from eden_memory.formation.sharing_store import Learning
+from eden_memory.memory.memory_index_store import settle_sharing
 from eden_memory.memory.snapshot_store import of_users, without
-from eden_memory.memory.version_store import settle_sharing
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, Sharing, SharingMode

@@ -7,9 +7,8 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.forgotten import Marks
-from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.memory_batch import AppliedScope, memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.stored_memory import AppliedScope
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.stages.stage import Delivery

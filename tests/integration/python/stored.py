@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection

@@ -12,13 +12,12 @@ from bson import ObjectId
 
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.directory.own_sessions import own_session, whose
-from eden_memory.directory.participants import SessionFacts
+from eden_memory.directory.participants import SessionFacts, own_session, whose
 from eden_memory.errors import Conflict, Invalid, NotFound
-from eden_memory.memory.results import MemoryChange
+from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.source_mapping import InboxMapping
 from tests.integration.context.harness import Kit, mapped
 from tests.integration.python.stored import (
     ADA,

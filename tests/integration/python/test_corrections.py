@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.callers import Refused
+from eden_memory.access.admission import Refused
 from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.documents import ReflectionVersion
 from eden_memory.schemas.events import MemoryCommandRef
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.source_mapping import InboxMapping
 from tests.integration.context.harness import Kit
 from tests.integration.python.stored import (
     ADA,

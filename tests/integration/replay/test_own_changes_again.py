@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.memory.fact_hash import fact_id
+from eden_memory.memory.memory_batch import fact_id
 from eden_memory.replay.comparing.comparing import ComparedMemory, ReportRequest, compare
 from eden_memory.replay.comparing.report import MemoryReport
 from eden_memory.replay.user_edits.reapplying import Commands, reapply_edits

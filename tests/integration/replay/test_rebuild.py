@@ -14,6 +14,7 @@ from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.namespace_names import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
 from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.stages.controls import MongoControls, Pause
 from tests.chaos.formation_rebuild import compacted
 from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, ignored, told
@@ -90,6 +91,21 @@ async def test_a_rebuild_after_full_compaction_equals_live(kit: ReplayKit) -> No
         assert verdict.equal, "\n".join(map(str, verdict.differences))
         for name in ("memory_namespaces", *(ANEW + kind.COLLECTION for kind in KINDS)):
             await kit.database.drop_collection(name)  # lost; its group is in Kafka still
+
+
+async def test_a_dropped_namespace_takes_its_own_dead_letters_with_it(kit: ReplayKit) -> None:
+    await kit.lived(10)
+    await kit.rebuilt()
+    now = datetime.now(UTC)
+    async with installation(kit.settings) as at:
+        for program in (WRITER, f"{WRITER}.{NAME}", "tailer"):
+            fields = {"program": program, "stage": WRITER, "reason": "bug", "error": "Error", "at": now}
+            await at.letters.put(
+                [DeadLetter.model_validate({"_id": program, "topic": "memory.facts", **fields})]
+            )
+        await drop(at, NAME)
+    rows = await kit.database[f"{PREFIX}{DeadLetter.COLLECTION}"].find(sort=[("_id", 1)]).to_list()
+    assert [row["_id"] for row in rows] == [WRITER, "tailer"]
 
 
 async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:

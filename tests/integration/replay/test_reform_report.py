@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.mongo.documents import vector_of
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import MemoryReport, TextCounts

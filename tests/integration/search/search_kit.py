@@ -12,8 +12,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.forgotten import Marks
-from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
+from eden_memory.memory.memory_batch import ScopeBatch, fact_hash, memory_batch
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.scope_matrix import matrix_of

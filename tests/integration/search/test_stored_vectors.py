@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.memory import vector_block_store
+from eden_memory.memory import memory_index_store
 from eden_memory.schemas.documents import ScopeVectors, VectorBlock
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import cached_scope_store, stored_vector_store
@@ -40,7 +40,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scope is large, and its blocks are small."""
     for module in (cached_scope_store, stored_vector_store):
         monkeypatch.setattr(module, "LARGE_SCOPE", 1)
-    monkeypatch.setattr(vector_block_store, "NEARLY_LARGE", 0)
+    monkeypatch.setattr(memory_index_store, "NEARLY_LARGE", 0)
     monkeypatch.setattr(stored_vector_store, "READ_AT_ONCE", 3)
     monkeypatch.setattr(stored_vector_store, "BLOCK_FACTS", 6)
 

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.topics import load_topics
-from eden_memory.source.chat_topics import FencedPublisher, PublishFailed
+from eden_memory.source.leader import FencedPublisher, PublishFailed
 from tests.integration.source.harness import PARTITIONS, Kit
 
 pytestmark = pytest.mark.servers

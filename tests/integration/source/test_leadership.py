@@ -150,8 +150,7 @@ def own_mongod(tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalMongo
     server.start()
     yield server
     if server.pid is not None:
-        os.kill(server.pid, signal.SIGCONT)
-    server.stop()
+        server.kill()
 
 
 @pytest.fixture
@@ -215,8 +214,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Ge
     server.start()
     yield server
     if server.pid is not None:
-        os.kill(server.pid, signal.SIGCONT)
-    server.stop()
+        server.kill()
 
 
 async def test_sigterm_ends_a_leader_in_time_even_while_kafka_is_frozen(

@@ -9,7 +9,7 @@ from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.settings import RetentionSettings
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.windows.window_text_store import WindowTextRetention, readers_of
+from eden_memory.windows.trigger_store import WindowTextRetention, readers_of
 from tests.integration.stages.harness import NOON, Bench
 from tests.names import NAMES
 

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.memory.version_store import heed_versions
+from eden_memory.memory.memory_index_store import heed_versions
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.envelope import SCHEMA_PREFIX, data_schema
 from eden_memory.settings import Settings
@@ -76,7 +76,7 @@ async def says(process: Process, words: str) -> str:
 async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
     environment: dict[str, str], away: dict[str, str], named: str
 ) -> None:
-    async with started(environment, **away, EDEN_RUN_START_SECONDS="8") as process:
+    async with started(environment, **away, EDEN_RUN_START_SECONDS="4") as process:
         await says(process, "does not answer")
         await says(process, f"{named} ")
         assert await asyncio.wait_for(process.wait(), 60) == 1
@@ -148,8 +148,11 @@ async def test_it_says_so(environment: dict[str, str], settings: Settings) -> No
         assert await asyncio.wait_for(process.wait(), 60) == 1
 
 
-@pytest.mark.parametrize("away", [MONGODB_AWAY, KAFKA_AWAY], ids=["MongoDB", "Kafka"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("away", "number"),
+    [(MONGODB_AWAY, signal.SIGTERM), (KAFKA_AWAY, signal.SIGINT)],
+    ids=["MongoDB", "Kafka"],
+)
 async def test_a_signal_ends_the_waiting_at_once(
     environment: dict[str, str], away: dict[str, str], number: signal.Signals
 ) -> None:

@@ -41,7 +41,7 @@ def own_kafka(jars_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ge
     server = LocalKafka(tmp_path_factory.mktemp("stopping"), jars_folder=jars_folder)
     server.start()
     yield server
-    server.stop()
+    server.kill()
 
 
 Change = Callable[[LocalKafka], object]

@@ -13,7 +13,7 @@ from eden_memory.kafka.topic_reading import TopicOffsets, reading
 from eden_memory.observability.causal_chain_store import scope_records
 from eden_memory.observability.tapping import tapping
 from eden_memory.replay.group_progress import GroupProgress
-from eden_memory.source.known_message_topics import Known, MessagesTopic, holds_any_record
+from eden_memory.source.backfill import Known, MessagesTopic, holds_any_record
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Answered, Asked, Bench, questions, running, stage
 

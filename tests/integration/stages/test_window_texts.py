@@ -21,10 +21,9 @@ from eden_memory.stages.dead_letters import dead_letter
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows import window_text_store
-from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows import trigger_store
+from eden_memory.windows.trigger_store import MongoTriggerStore, WindowTextRetention, readers_of
 from eden_memory.windows.window_rule import Limits
-from eden_memory.windows.window_text_store import WindowTextRetention, readers_of
 from tests.names import NAMES
 from tests.unit.windows.records import asked, formations, message, run, trigger
 
@@ -85,7 +84,7 @@ async def kept(settings: Settings) -> AsyncGenerator[Kept]:
 async def test_texts_go_a_week_after_both_stages_are_done(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_text_store, "TOGETHER", 2)
+    monkeypatch.setattr(trigger_store, "TOGETHER", 2)
     names = [await kept.window(f"s.{number}") for number in range(5)]
     for name in names[:4]:
         facts, reflections = readers_of(name)

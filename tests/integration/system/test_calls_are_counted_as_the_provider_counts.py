@@ -8,7 +8,7 @@ import pytest
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery
+from eden_memory.usage.usage_store import MongoTotals, UsageQuery
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System, fast, system, until

@@ -10,7 +10,7 @@ import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import message_mapping
+from eden_memory.source.messages_store import message_mapping
 from tests.integration.replay.reform_kit import placed, quiet, reform
 from tests.integration.source.harness import _environment  # pyright: ignore[reportPrivateUsage]
 from tests.integration.system.running_system import System, fast, stages, system, until

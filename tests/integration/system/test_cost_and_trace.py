@@ -19,8 +19,8 @@ from eden_memory.observability.causal_chain_store import shares_of
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.memory_cost import total
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery
+from eden_memory.usage.costs import total
+from eden_memory.usage.usage_store import MongoTotals, UsageQuery
 from tests.awaiting import gives
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.commands import eden

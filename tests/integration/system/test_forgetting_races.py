@@ -8,10 +8,8 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.forgetting.forgetting_rules import BlobRef, Blobs
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.memory_batch import AppliedScope, ScopeBatch, StoredScope, fact_hash
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.forgetting import PATIENCE, ForgettingStage
 from eden_memory.schemas.events import Event, FactCommanded, Forgotten

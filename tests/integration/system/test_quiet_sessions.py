@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from eden_memory.cli import sessions
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
-from eden_memory.windows import pending_store
-from eden_memory.windows.pending_store import PENDING
+from eden_memory.windows import window_list_store
+from eden_memory.windows.window_list_store import PENDING
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.serving import Serving
@@ -96,8 +96,8 @@ async def test_what_waits_is_counted_by_its_index_and_never_left_out(
         waiting = [{**row, "_id": f"s.w{n}", "place": n + 9_000} for n in range(40_000)]
         await at.memory("messages").insert_many(waiting)
         with monkeypatch.context() as patch:
-            patch.setattr(pending_store, "MOST_MILLISECONDS", 1)
-            assert await asyncio.to_thread(sessions.standing, mine) == [pending_store.NOT_COUNTED]
+            patch.setattr(window_list_store, "MOST_MILLISECONDS", 1)
+            assert await asyncio.to_thread(sessions.standing, mine) == [window_list_store.NOT_COUNTED]
         await at.memory("messages").drop_index("pending")
         assert "made index memory_messages.pending" in await eden(mine, "setup")
 

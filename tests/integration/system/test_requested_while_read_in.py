@@ -9,8 +9,8 @@ import pytest
 
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.settings import Settings
-from eden_memory.source.chat_topics import FencedPublisher, PublishFailed
 from eden_memory.source.inbox_store import MongoInbox
+from eden_memory.source.leader import FencedPublisher, PublishFailed
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.serving import serving

@@ -1,5 +1,6 @@
 """Facts that expire, and limits: from chat writes through the running system to what readers are shown."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.events.formation import Window
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, Row, System, fast, stages, system, until
@@ -209,8 +210,7 @@ async def test_what_was_said_first_goes_beyond_a_limit_though_it_was_read_in_las
 
         await until(so, f"what {user} said last is left")
 
-    await tell("late", "Ole")
-    await tell("tight", "Ada")
+    await asyncio.gather(tell("late", "Ole"), tell("tight", "Ada"))
     await left("Ole", "Rome", "Oslo")
     await left("Ada", "Oslo")
     first = await fact(keeping, "Ole was in Lima.")

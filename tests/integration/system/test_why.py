@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from eden_memory.memory.results import Explained
+from eden_memory.memory.memory_views import Explained
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.commands import EDEN, environment
 from tests.integration.system.every_door import HEADERS, EveryDoor, every_door

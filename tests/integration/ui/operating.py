@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Sequence
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.names import Placement
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import WORD

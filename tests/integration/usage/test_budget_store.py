@@ -15,12 +15,16 @@ from eden_memory.mongo.documents import stored
 from eden_memory.schemas.documents import Budget
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.usage.budget_keeping import BudgetKeeping
 from eden_memory.usage.budget_rules import AskedWindow, HeldWindow, Spending, WindowCost
-from eden_memory.usage.budget_store import MongoBudgets, RecentBudgets
-from eden_memory.usage.estimates import Estimate
+from eden_memory.usage.budget_store import (
+    AverageCosts,
+    BudgetKeeping,
+    MongoBudgets,
+    MongoWindowBudgets,
+    RecentBudgets,
+)
+from eden_memory.usage.costs import Estimate
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.usage.window_budget_store import AverageCosts, MongoWindowBudgets
 from tests.calls import called
 from tests.names import NAMES
 
@@ -259,6 +263,6 @@ async def test_a_window_lands_when_all_that_led_to_its_memory_is_counted(
     await asked_for(database, gate_of(database, budgets), 1, 2)
     assert await keeping.round()
     assert await budgets.in_flight() == {f"f{n}": WindowCost("s.x", None, CENT) for n in (1, 2)}
-    with patch("eden_memory.usage.budget_keeping.outcomes_of", return_value={"f1": [], "f2": None}):
+    with patch("eden_memory.usage.budget_store.outcomes_of", return_value={"f1": [], "f2": None}):
         await keeping.round()
     assert list(await budgets.in_flight()) == ["f2"]

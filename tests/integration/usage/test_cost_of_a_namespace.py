@@ -15,8 +15,7 @@ from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.totals_store import spent
-from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.usage.usage_store import MongoUsage, spent
 from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES

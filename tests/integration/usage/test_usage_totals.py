@@ -21,8 +21,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery
-from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.usage.usage_store import MongoTotals, MongoUsage, UsageQuery
 from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.integration.system.running_system import until

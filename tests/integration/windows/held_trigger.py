@@ -11,8 +11,8 @@ from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
 from eden_memory.tasks import claim_process
+from eden_memory.windows.formation_requests import BatchWrite
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import BatchWrite
 from tests.quick_sessions import quicken
 
 

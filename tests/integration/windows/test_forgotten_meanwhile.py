@@ -16,8 +16,8 @@ from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
 from eden_memory.stages.stage import Delivery, Handler, Result
+from eden_memory.windows.formation_requests import BatchWrite
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import BatchWrite
 from eden_memory.windows.window_rule import Limits
 from tests.awaiting import until
 from tests.integration.stages_on_servers import OnServers, on_servers, running

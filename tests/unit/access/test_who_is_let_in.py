@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.access.admission import Rates, host_name, is_loopback, is_own_origin, secret_of
-from eden_memory.access.callers import LOCAL, Caller, Refused
+from eden_memory.access.admission import (
+    LOCAL,
+    Caller,
+    Rates,
+    Refused,
+    host_name,
+    is_loopback,
+    is_own_origin,
+    secret_of,
+)
 from eden_memory.api.http.routes import tag_is_known
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import id_of, typed_id_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.context.ready_contexts import Built, Ready
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.settings import MemorySettings
 from tests.unit.context.parts import NOON

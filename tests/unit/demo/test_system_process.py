@@ -10,7 +10,7 @@ from eden_memory.demo.conversation import PEOPLE
 from eden_memory.demo.system_process import environment, own_settings
 from eden_memory.local.servers import Endpoints
 from eden_memory.settings import Settings
-from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.messages_store import inbox_name
 
 FILE = """
 [mongodb]

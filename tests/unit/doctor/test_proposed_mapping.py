@@ -45,6 +45,36 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "mark"),
+    [
+        ({"deletedAt": None}, "deletedAt"),
+        ({"deletedAt": BEGAN}, "deletedAt"),
+        ({"isDeleted": False}, "isDeleted"),
+        ({"t": "rm"}, "t=rm"),
+    ],
+)
+def test_what_marks_a_message_as_deleted_is_proposed(fields: dict[str, Any], mark: str) -> None:
+    documents = many(thread)
+    assert propose(documents).deleted == []
+    documents[-1] |= fields
+    written = as_toml(propose(documents), PLACE, len(documents))
+    assert Settings(**tomllib.loads(written)).messages.deleted == (mark,)
+    chosen = written.replace(mark, "gone")
+    assert tomllib.loads(merged(chosen, as_toml(propose(many(thread)), PLACE, 9)))["messages"]["deleted"] == [
+        "gone"
+    ]
+
+
+def test_a_text_that_says_it_is_deleted_is_proposed() -> None:
+    documents = many(langchain)
+    path = propose(documents).content
+    assert path is not None
+    outer, _, inner = path.rpartition(".")
+    (documents[-1][outer] if outer else documents[-1])[inner] = "[deleted]"
+    assert propose(documents).deleted == [f"{path}=[deleted]"]
+
+
+@pytest.mark.parametrize(
     ("name", "role"),
     [
         ("human", "user"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import own_session
 from eden_memory.files.export_file import without_data, writing
 from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
 from eden_memory.files.record_rules import OF_USERS, PROPAGATED, ForgottenHere, HeldMemory

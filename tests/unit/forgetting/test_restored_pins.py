@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from eden_memory.forgetting.restored_pins import PinnedBlob, WithdrawnPins, restored_pins
+from eden_memory.forgetting.forgetting_rules import PinnedBlob, WithdrawnPins, restored_pins
 from eden_memory.schemas.events import Forgotten, MemoryCommandRef
 from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.scopes import Scope

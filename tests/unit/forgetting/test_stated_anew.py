@@ -5,7 +5,7 @@ import pytest
 from eden_memory.forgetting.forgetting_rules import Resting, gone, stated_anew, takes_its_place
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.memory_batch import statement_of
-from eden_memory.memory.restating import MOST_ALIKE
+from eden_memory.memory.projection import MOST_ALIKE
 from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from eden_memory.schemas.provenance import Statement

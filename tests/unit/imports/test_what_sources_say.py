@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.directory.own_sessions import own_session, whose
+from eden_memory.directory.participants import own_session, whose
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.files import chat_items, file_items
 from eden_memory.files.chat_items import chatgpt, claude

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eden_memory.forgotten import Marks
-from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
+from eden_memory.memory.memory_batch import AppliedScope, ScopeBatch, ScopeWrite, StoredScope, memory_batch
 from eden_memory.memory.projection import project
 from eden_memory.memory.snapshot_projection import recent_fact
-from eden_memory.memory.stored_memory import AppliedScope, ScopeWrite, StoredScope
 from eden_memory.schemas.documents import Consolidated, Document, Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.stages.stage import Delivery
 from tests.unit.memory.memory_histories import compared

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.memory.memory_batch import Memory, ScopeBatch
+from eden_memory.memory.memory_batch import AppliedScope, Memory, ScopeBatch, StoredScope
 from eden_memory.memory.projection import project
-from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
 from eden_memory.schemas.events import (
     CommandRef,

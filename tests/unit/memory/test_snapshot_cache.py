@@ -2,8 +2,8 @@
 
 import sys
 
-from eden_memory.memory.snapshot_cache import SNAPSHOT_BYTES, SnapshotCache
-from eden_memory.memory.stored_memory import scope_fields
+from eden_memory.memory.memory_batch import scope_fields
+from eden_memory.memory.snapshot_store import SNAPSHOT_BYTES, SnapshotCache
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import minute

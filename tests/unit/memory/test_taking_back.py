@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.memory.shared_items_store import TAKEN_BACK, SharedItem, taken_back
+from eden_memory.memory.user_memory_store import TAKEN_BACK, SharedItem, taken_back
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 

@@ -20,7 +20,7 @@ from eden_memory.files.mirror_page import (
     parsed,
     rendered,
 )
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 
 KEY = "user:s.helper:s.ann"
 

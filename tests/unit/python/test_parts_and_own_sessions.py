@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.directory.own_sessions import own_session, whose
+from eden_memory.directory.participants import own_session, whose
 from eden_memory.schemas.ids import encode
 from eden_memory.source.inbox_store import parts_of
 

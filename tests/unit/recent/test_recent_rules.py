@@ -10,7 +10,7 @@ from eden_memory.context.context_xml import LONGEST_MESSAGE, context_xml
 from eden_memory.context.written_message_store import SessionNow, WrittenMessage, unsettled, was_alone
 from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.memory.results import RecentMessage
+from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.search.search_requests import found_unformed
 from eden_memory.settings import MemorySettings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.replay.comparing import comparing as module
 from eden_memory.replay.comparing.comparing import ComparedScope, ReportRequest, ScopeTexts, compare
 from eden_memory.replay.comparing.matching import WORDS

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.forgetting.pipeline_marks import bearing, of_pipeline, own
+from eden_memory.forgetting.mark_store import bearing, of_pipeline, own
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Decision, Delivery, Emit

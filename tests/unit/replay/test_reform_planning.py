@@ -41,7 +41,7 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome, StoredRecord
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.formation_requests import StoredWindow
 from eden_memory.windows.window_rule import Closed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

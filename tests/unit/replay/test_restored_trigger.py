@@ -12,8 +12,8 @@ from eden_memory.directory.participants import SessionFacts
 from eden_memory.replay.restore.trigger_restore import RecordedWindows, WantsTexts, run_silently
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.formation_requests import StoredWindow
 from eden_memory.windows.session_state import Session, StoredMessage
-from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import (

@@ -13,9 +13,8 @@ from eden_memory.processors.tailer import Tailer
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, decode
-from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping
-from eden_memory.source.source_mapping import Mapped, SourceMapping
+from eden_memory.source.source_mapping import InboxMapping, Mapped, SourceMapping
 
 SOURCE = "tailer/app.messages"
 PATHS = FieldPaths("session_id", "role", "content", "user_id", "created_at")
@@ -30,8 +29,11 @@ def mapping(
     roles: Mapping[str, str] | None = None,
     text_limit: int = 8_000,
     redactor: Redactor | None = None,
+    deleted: Sequence[str] = (),
 ) -> MessageMapping:
-    return MessageMapping(paths, SOURCE, encode_id, roles=roles, text_limit=text_limit, redactor=redactor)
+    return MessageMapping(
+        paths, SOURCE, encode_id, roles=roles, text_limit=text_limit, redactor=redactor, deleted=deleted
+    )
 
 
 def to_json(document: Document) -> bytes:

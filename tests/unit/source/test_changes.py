@@ -12,7 +12,7 @@ from eden_memory.mongo.changes import ChangeEvent, DocumentPage
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.publishing import partition_for
-from tests.unit.source.mappings import BEGAN, change, mapped, message, recorded, source_mapping
+from tests.unit.source.mappings import BEGAN, change, mapped, mapping, message, recorded, source_mapping
 from tests.unit.source.table import PARTITIONS, Table, places
 
 
@@ -43,7 +43,6 @@ def test_an_update_of_what_matters_is_recorded(touched: str) -> None:
 
 def test_an_update_of_an_outer_field_of_a_mapped_path_matters() -> None:
     from eden_memory.source.message_mapping import FieldPaths
-    from tests.unit.source.mappings import mapping
 
     nested = mapping(FieldPaths("session_id", "role", "body.text", "user_id", "created_at"))
     result = mapped(
@@ -139,6 +138,24 @@ def test_a_deleted_message_whose_session_is_not_known_is_ended_everywhere() -> N
 
 def test_a_deleted_document_that_could_never_be_recorded_is_not_ended() -> None:
     assert not mapped(change(1, "delete", identity=1.5)).records
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"deletedAt": BEGAN}, {"deletedAt": True}, {"t": "RM"}, {"content": "[deleted]"}, {"content": " "}],
+)
+def test_a_message_that_is_marked_as_deleted_is_ended_and_one_that_comes_so_is_left_out(
+    fields: dict[str, Any],
+) -> None:
+    marking = mapping(deleted=("deletedAt", "t=rm", "content=[deleted]", "content="))
+    (name,) = fields
+    (end,) = mapped(change(1, "update", message() | fields, touched=[name]), messages=marking).records
+    assert (end.value, Envelope.of_headers(end.headers).reason) == (None, "deleted")
+    assert Envelope.of_headers(end.headers).scope == "s.s1"
+    assert not mapped(change(1, "update", message() | fields, touched=["seen"]), messages=marking).records
+    assert not mapped(change(1, "insert", message() | fields), messages=marking).records
+    restored = message() | {"deletedAt": None, "t": "", "content": "back"}
+    assert texts(mapped(change(2, "update", restored, touched=[name]), messages=marking)) == ["back"]
 
 
 def test_a_message_gone_since_its_update_is_left_to_its_delete() -> None:
@@ -240,7 +257,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(STEPS, st.booleans(), st.lists(st.integers(1, 6), max_size=14))
 def test_coalesced_or_not_the_topic_ends_as_the_collection_is(
     steps: list[tuple[str, str, str]], pre_images: bool, cuts: list[int]

@@ -10,9 +10,9 @@ from eden_memory.kafka.record import Record
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded
-from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.source.known_message_topics import COLUMNS, CONTENT, Known, digest_of
+from eden_memory.source.backfill import COLUMNS, CONTENT, Known, digest_of
 from eden_memory.source.message_mapping import TOPIC
+from eden_memory.source.source_mapping import InboxMapping
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.trigger_batch import erased
@@ -20,6 +20,7 @@ from tests.unit.source.mappings import (
     BEGAN,
     SOURCE,
     VERSION,
+    mapping,
     message,
     page,
     recorded,
@@ -56,6 +57,15 @@ def test_a_backfill_leaves_messages_without_text_out() -> None:
     mapped = source_mapping().map_page(page(message("bare", content="")), "backfill")
     assert not mapped.records
     assert not mapped.emptied
+
+
+def test_what_is_marked_as_deleted_is_left_out_and_a_merge_is_told_of_it() -> None:
+    marking = source_mapping(mapping(deleted=("deletedAt",)))
+    read_again = page(message("stays"), message("gone", deletedAt=BEGAN))
+    for origin, told in (("backfill", []), ("merge", [b"s.gone"])):
+        mapped = marking.map_page(read_again, origin)
+        assert [recorded(one).message_id for one in mapped.records] == ["s.stays"]
+        assert mapped.deleted[: len(told)] == told
 
 
 def test_an_unusable_message_without_text_is_told_once() -> None:

@@ -22,9 +22,9 @@ from eden_memory.redaction import SEAM, Redactor, has_check_digit, may_hold_a_se
 from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.events.chat import rules_of, settings_of
 from eden_memory.schemas.scopes import Scope
-from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.source.known_message_topics import digest_of
+from eden_memory.source.backfill import digest_of
 from eden_memory.source.message_mapping import MessageMapping
+from eden_memory.source.source_mapping import InboxMapping
 from tests.evals.conversations import there, turns
 from tests.unit.source.mappings import (
     BEGAN,

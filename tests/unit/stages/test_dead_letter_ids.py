@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import orjson
 import pytest
 
-from eden_memory.forgetting.ledger_rules import concerned
+from eden_memory.forgetting.ledger_store import concerned
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.kafka.record import Record
 from eden_memory.schemas.documents import GivenUp

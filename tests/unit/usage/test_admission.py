@@ -19,7 +19,7 @@ from eden_memory.usage.budget_rules import (
     users_alone,
     with_in_flight,
 )
-from eden_memory.usage.estimates import Estimate, start_value
+from eden_memory.usage.costs import Estimate, start_value
 
 CENT = Decimal("0.01")
 WINDOWS = st.lists(

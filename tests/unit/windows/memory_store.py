@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import TypeVar
 
 from eden_memory.usage.budget_rules import HELD
-from eden_memory.windows.session_state import Session, StoredMessage
-from eden_memory.windows.window_request import (
+from eden_memory.windows.formation_requests import (
     BatchWrite,
     EarlierWindow,
     SessionWrite,
     StoredWindow,
     WindowAudience,
 )
+from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.window_rule import Limits
 
 T = TypeVar("T")

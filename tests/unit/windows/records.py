@@ -21,8 +21,8 @@ from eden_memory.schemas.ids import encode
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Decision, Delivery, Emit, Result
+from eden_memory.windows.formation_requests import TriggerStore
 from eden_memory.windows.trigger_batch import erased
-from eden_memory.windows.window_request import TriggerStore
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

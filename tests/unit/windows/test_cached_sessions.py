@@ -3,8 +3,8 @@
 import tracemalloc
 from datetime import timedelta
 
-from eden_memory.windows.cached_sessions import QUIET, CachedSessions
 from eden_memory.windows.session_state import Session, StoredMessage
+from eden_memory.windows.trigger_batch import QUIET, CachedSessions
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.records import NOON, version
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.windows.cached_sessions import DueScan
 from eden_memory.windows.session_state import Session
+from eden_memory.windows.trigger_batch import DueScan
 from eden_memory.windows.window_rule import Limits, Waiting
 from tests.unit.windows.records import NOON, version
 

@@ -146,7 +146,7 @@ async def gathered(log: Sequence[Delivery]) -> list[Emit]:
 
 
 @given(told=steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 async def test_gathering_changes_no_window(told: list[tuple[str, int, int, float]]) -> None:
     log = written(told)
     assert by_id(await gathered(log)) == by_id(await plainly(log))

@@ -10,8 +10,8 @@ from eden_memory.directory.participants import MOST_CHANGED, Audiences, SessionF
 from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.schemas.scopes import LISTED_USERS, LargeAudience, Scope
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows.trigger_documents import session_row, window_row
-from eden_memory.windows.window_request import request
+from eden_memory.windows.formation_requests import request
+from eden_memory.windows.trigger_write_store import session_row, window_row
 from eden_memory.windows.window_rule import Limits
 from tests.unit.replay.test_restored_trigger import Topics, restored
 from tests.unit.windows.memory_store import MemoryStore
@@ -59,13 +59,13 @@ async def test_records_and_documents_grow_with_the_joins_not_with_their_square()
 
 
 async def test_a_restored_session_knows_all_its_audiences_and_goes_on_with_them() -> None:
-    store, chat, windows = await formed(3_000)
+    store, chat, windows = await formed(1_000)
     again, _ = await restored(Topics(chat, windows), LIMITS)
     before, after = store.stored_sessions[S], again.stored_sessions[S]
     assert (after.audiences, after.users) == (before.audiences, before.users)
     more = [message(f"s.x{n}", S, 4_000 + n, 60, user=user(n)) for n in range(1, WINDOW + 1)]
-    *_, live = formations(await run(trigger(store), [*joining(1, 3_001), *more]))
-    *_, once_more = formations(await run(trigger(again), [*joining(1, 3_001), *more]))
+    *_, live = formations(await run(trigger(store), [*joining(1, 1_001), *more]))
+    *_, once_more = formations(await run(trigger(again), [*joining(1, 1_001), *more]))
     assert (once_more.formation_id, own(once_more)) == (live.formation_id, own(live))
     assert own(live).generation == len(windows) + 1
 

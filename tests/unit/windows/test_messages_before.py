@@ -2,14 +2,13 @@
 
 import pytest
 
-from eden_memory.directory.own_sessions import own_session
-from eden_memory.directory.participants import SessionFacts
+from eden_memory.directory.participants import SessionFacts, own_session
 from eden_memory.forgotten import Mark
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows.window_request import BatchWrite
+from eden_memory.windows.formation_requests import BatchWrite
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import (

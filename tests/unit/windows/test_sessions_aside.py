@@ -7,9 +7,9 @@ from eden_memory.limits import MOST_SESSION_USERS
 from eden_memory.metrics import TRIGGER_REFUSED
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.windows.formation_requests import BatchWrite
 from eden_memory.windows.session_state import Session
-from eden_memory.windows.sessions_aside import ASIDE_SECONDS, SessionsAside
-from eden_memory.windows.window_request import BatchWrite
+from eden_memory.windows.trigger_batch import ASIDE_SECONDS, SessionsAside
 from eden_memory.windows.window_rule import Limits
 from tests.counted import Grown
 from tests.unit.windows.memory_store import MemoryStore

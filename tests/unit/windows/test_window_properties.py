@@ -8,8 +8,7 @@ from datetime import timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eden_memory.directory.own_sessions import own_session
-from eden_memory.directory.participants import Missing
+from eden_memory.directory.participants import Missing, own_session
 from eden_memory.schemas.events import Forgotten, FormationRequested, MessageRecorded
 from eden_memory.schemas.ids import encode
 from eden_memory.stages.stage import Delivery, Emit

@@ -10,7 +10,7 @@ from eden_memory.metrics import TRIGGER_EMPTY, TRIGGER_MISSING, TRIGGER_WINDOWS
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Decision, Delivery
-from eden_memory.windows.window_request import BatchWrite
+from eden_memory.windows.formation_requests import BatchWrite
 from eden_memory.windows.window_rule import Limits
 from tests.counted import Grown
 from tests.unit.windows.memory_store import MemoryStore

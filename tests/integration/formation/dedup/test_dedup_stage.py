@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.formation.prompt_material import DecisionMaterial
-from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.scopes import Scope

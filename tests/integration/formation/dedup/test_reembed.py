@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
-from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
+from eden_memory.memory.upkeep_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.metrics import DEDUP
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.mongo.bson_ids import encode_id
@@ -18,7 +18,7 @@ from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ModelsSettings, Settings
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.source_mapping import InboxMapping
 from eden_memory.stages.stage import Delivery
 from tests.counted import Grown
 from tests.integration.formation.dedup.dedup_servers import Database, facts_of, handler, write

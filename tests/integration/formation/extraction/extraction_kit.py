@@ -18,9 +18,9 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.worker import Worker
-from eden_memory.windows.trigger_documents import window_row
+from eden_memory.windows.formation_requests import StoredWindow
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.trigger_write_store import window_row
 from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, Topic, on_servers, running, settings_of
 from tests.tried_models import EVERY_MODEL_TRIED

@@ -17,7 +17,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.settings import ModelsSettings
 from eden_memory.stages.handler_run import HandlerRun
 from eden_memory.stages.stage import Dead, Decision, Emit, Erase, Gather, Retry, Stage
-from eden_memory.windows.trigger_documents import window_row
+from eden_memory.windows.trigger_write_store import window_row
 from tests.integration.formation.extraction.extraction_kit import Kit, window
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import serving

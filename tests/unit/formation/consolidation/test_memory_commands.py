@@ -18,7 +18,7 @@ from eden_memory.schemas.events import (
     ScopeConsolidated,
     decode,
 )
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.source_mapping import InboxMapping
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather
 from tests.unit.formation.consolidation.kit import (
     NOON,

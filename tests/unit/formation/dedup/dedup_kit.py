@@ -13,7 +13,7 @@ from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.memory.fact_hash import normalised
+from eden_memory.memory.memory_batch import normalised
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.metrics import DEDUP
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt

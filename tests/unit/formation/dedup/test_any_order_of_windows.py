@@ -130,7 +130,7 @@ def cut(history: Sequence[Said], dice: random.Random) -> list[list[tuple[int, Sa
     return windows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(VALUES | NOTES, min_size=1, max_size=14), st.integers(0, 1_000_000))
 def test_what_was_said_last_holds_in_any_order_and_grouping_of_windows(
     history: list[Said], seed: int

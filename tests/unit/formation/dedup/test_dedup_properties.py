@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
 from eden_memory.formation.prompt_material import DecisionMaterial
-from eden_memory.memory.fact_hash import fact_hash, fact_id
+from eden_memory.memory.memory_batch import fact_hash, fact_id
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.events import FactChanged
 from eden_memory.stages.stage import Delivery

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from eden_memory.forgotten import Mark
-from eden_memory.memory.restating import undo_id
+from eden_memory.memory.projection import undo_id
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.stages.stage import Delivery, Erase
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.memory.fact_hash import fact_hash, fact_id, normalised
+from eden_memory.memory.memory_batch import fact_hash, fact_id, normalised
 
 
 @pytest.mark.parametrize(

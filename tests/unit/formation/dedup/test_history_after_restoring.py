@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eden_memory.forgetting.forgetting_rules import Contradicted, taken_up_again
 from eden_memory.forgotten import Mark
 from eden_memory.formation.known_facts import KnownFact
-from eden_memory.memory.memory_views import versions
+from eden_memory.memory.memory_views import versions_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import Forgotten
 from eden_memory.search.fact_candidates import When, candidate
@@ -95,7 +95,7 @@ def _contradicted(fact: Fact) -> Contradicted:
     return Contradicted(fact.id, fact.version, ANA, fact.replaced_by, held_from)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.sampled_from((*VALUES, FORGET)), min_size=2, max_size=9), st.randoms(use_true_random=False)
 )
@@ -115,7 +115,7 @@ def test_what_held_is_found_at_any_time_also_of_facts_that_hold_again(
     for minute in range(0, len(steps) * 10, 5):
         assert scope.held(at(minute)) == scope.truth(minute), minute
     for fact in scope.facts().values():
-        shown = versions(fact)
+        shown = versions_of(fact)
         assert [one.version for one in shown] == list(range(fact.version, 0, -1))
         holding = [(one.valid_from, one.version) for one in shown if not one.undone]
         assert holding[0] == (fact.valid_from, fact.version)

@@ -34,8 +34,8 @@ from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.formation_requests import StoredWindow, refs
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import StoredWindow, refs
 from eden_memory.windows.window_rule import Closed
 from tests.counted import Grown
 

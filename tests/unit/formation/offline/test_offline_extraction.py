@@ -332,7 +332,7 @@ LINES = st.lists(
 LABELS = st.lists(st.sampled_from(["agent", "group", "user", "session", "shard:x"]), unique=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(said=LINES, labels=LABELS, words=st.integers(1, 35), most=st.integers(0, 5))
 async def test_whatever_is_said_only_what_was_shown_is_named_and_limits_are_kept(
     said: list[TranscriptLine], labels: list[str], words: int, most: int
