@@ -329,50 +329,11 @@ class SearchSettings(SettingsGroup):
         default=1_000_000_000,
         description="plain: bytes for cached scopes; the least recently used leave first",
     )
-    fusion: Literal["scores", "ranks"] = Field(
-        default="scores",
-        description="how lists are fused: by a weighted sum of scores, or by reciprocal ranks",
-    )
-    k: PositiveFloat = Field(default=60.0, description="ranks: 1 / (k + rank)")
-    list_size: int | None = Field(
-        default=None, ge=1, le=200, description="candidates of each list; unset: 50 by scores, 20 by ranks"
-    )
-    text_weight: float = Field(
-        default=0.4, ge=0, le=1, description="scores: the weight of words; the rest is the weight of meaning"
-    )
     unrelated: float | None = Field(
         default=None,
         ge=0,
         lt=1,
         description="(1 + cosine) / 2 of unrelated texts; unset: by the embedding model",
-    )
-    semantic_least: float = Field(
-        default=0.0, ge=0, le=1, description="(1 + cosine) / 2 from which a fact is found by meaning; 0: any"
-    )
-    text_least: float = Field(
-        default=0.0,
-        ge=0,
-        description="text score from which a fact is found by words, on the adapter's scale; 0: any",
-    )
-    fused_least: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="fused score from which a fact is found; 0: any; by ranks 0.915 / (k + 1)",
-    )
-    siblings: float = Field(
-        default=0.6, ge=0, le=5, description="boost by the best fact of the same conversation; 0: none"
-    )
-    times: float = Field(
-        default=0.2, ge=0, le=5, description="boost of facts of a time that the question names; 0: none"
-    )
-    newer: bool = Field(default=True, description="of two facts about the same thing, put the newer first")
-    recency_weight: float = Field(
-        default=0.0, ge=0, le=1, description="weight of freshness in the score; 0: none"
-    )
-    recency_days: PositiveFloat = Field(default=30.0, description="days after which freshness is 1/e")
-    diversity: float | None = Field(
-        default=None, ge=0, le=1, description="lambda of maximal marginal relevance, as 0.7; unset: off"
     )
     reranker: str | None = Field(
         default=None,
@@ -383,10 +344,6 @@ class SearchSettings(SettingsGroup):
     rerank_key_env: str = Field(
         default="EDEN_RERANK_KEY", description="variable that holds the endpoint's key"
     )
-    rerank_least: float = Field(
-        default=0.35, ge=0, le=1, description="relevance below which a fact is dropped"
-    )
-    rerank_pool: PositiveInt = Field(default=30, description="most facts that a reranker reads")
     count_access: bool = Field(default=True, description="count what searches return, in `memory_access`")
 
 
@@ -443,7 +400,6 @@ class MetricsSettings(SettingsGroup):
     agents: PositiveInt = Field(
         20, description="most agents with a label value of their own in a process; others are `other`"
     )
-    oplog: bool = Field(default=True, description="measure how long the tailer's place in the oplog lasts")
 
 
 class OtelSettings(SettingsGroup):
@@ -455,7 +411,6 @@ class OtelSettings(SettingsGroup):
         description="base URL of a collector that accepts OTLP over HTTP, such as http://localhost:4318; unset: off",
     )
     share: float = Field(1.0, ge=0, le=1, description="share of the traces to export, chosen by trace id")
-    metrics_seconds: PositiveFloat = Field(30.0, description="seconds between two exports of the metrics")
 
 
 class GatewaySettings(SettingsGroup):
@@ -499,10 +454,6 @@ class GatewaySettings(SettingsGroup):
     create_sessions: bool = Field(
         default=False, description="create documents of mapped sessions, and add users to them"
     )
-    connect_seconds: PositiveFloat = Field(10.0, description="seconds for connecting to the provider")
-    silence_seconds: PositiveFloat = Field(600.0, description="longest silence of a provider")
-    at_once: PositiveInt = Field(500, description="most concurrent chats; more wait")
-    body_megabytes: PositiveFloat = Field(64.0, description="largest request")
 
 
 class RunSettings(SettingsGroup):
@@ -511,16 +462,10 @@ class RunSettings(SettingsGroup):
     at_once: PositiveInt = Field(
         400, description="most handlers that run at once in a process, over all stages"
     )
-    reform_beside: PositiveInt = Field(
-        1, description="windows of a reform in progress while live formation has any"
-    )
     dead_share: PositiveFloat = Field(
         0.2,
         le=1.0,
         description="share of dead letters among a stage's last 100 records above which it pauses",
-    )
-    retry_seconds: PositiveFloat = Field(
-        60.0, description="longest pause before a failed attempt is repeated, unless a provider asks for more"
     )
     drain_seconds: PositiveFloat = Field(
         30.0, description="time that running handlers have to end after SIGTERM"

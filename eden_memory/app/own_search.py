@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -141,7 +140,6 @@ class OwnSearch:
 
 
 def ranking_of(settings: SearchSettings, model: str) -> Ranking:
-    """As the settings say; what they leave open by the embedding model."""
-    names = {setting.name for setting in fields(Ranking)}
-    chosen: dict[str, Any] = {"unrelated": unrelated_similarity(model)}
-    return Ranking(**chosen | settings.model_dump(include=names, exclude_none=True))
+    """Return the ranking's figures, with what the settings or the embedding model say of unrelated texts."""
+    unrelated = unrelated_similarity(model) if settings.unrelated is None else settings.unrelated
+    return Ranking(unrelated=unrelated)

@@ -29,6 +29,8 @@ from eden_memory.usage.budget_store import BudgetKeeping, MongoBudgets
 from eden_memory.usage.usage_store import MongoUsage
 
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0
+RETRY_SECONDS = 60.0
+"""The longest pause before a failed attempt is repeated, unless a provider asks for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ async def stage_parts(
 ) -> AsyncGenerator[list[ProcessPart]]:
     """Yield the parts of the named stages; their connections are closed at the end. `group_of`: other groups."""
     servers, run = endpoints(settings), settings.run
-    bounds = Bounds(stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=run.retry_seconds)
+    bounds = Bounds(stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=RETRY_SECONDS)
     async with connect(settings.mongodb, servers.mongodb) as client:
         used = PartitionCounts(client[settings.mongodb.database], settings.names).used
         publisher = Publisher(partial(new_producer, client_kwargs(settings.kafka, servers.kafka)), used)

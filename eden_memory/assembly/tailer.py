@@ -138,7 +138,7 @@ def _leading(
     """Return what runs one leadership, given the lease's epoch and the signal to stop."""
     kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka, settings.placement)
     mapping, limits = source_mapping(settings), dict[str, int]()
-    oplog = MongoOplog(client) if settings.metrics.oplog else None
+    oplog = MongoOplog(client)
     versions = mapping_versions(settings, client)
     database = client[settings.mongodb.database]
     letters = DeadLetters(database, settings.names, MongoForgetting(database, settings.names))

@@ -1,4 +1,4 @@
-"""Turns lists into one order: the settings of ranking, and its stages by name, around the reranker. Pure.
+"""Turns lists into one order: the figures of ranking, and its stages by name, around the reranker. Pure.
 
 Siblings: a question's evidence stands together. The turn that answers it shares few words with it, its neighbours
 more, so a fact is raised by the best score among the facts of its session that were formed at about the same time.
@@ -18,9 +18,7 @@ from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.ranking_stages import Overtaking, QueryLists, by_rank, by_score, diverse, newer_first
 from eden_memory.search.search_requests import Kind
 from eden_memory.search.text_index import first_stem, stems_asked, stems_of
-from eden_memory.settings import SearchSettings
 
-DEFAULTS = SearchSettings()
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """Lengths of lists before fusion: with ranks, long tails do harm; with scores, their scores are low anyway."""
@@ -39,6 +37,8 @@ BEST, AMONG = 5, 30
 """How many of the best facts give the words that matter, and up to which place facts are raised by them."""
 APART = timedelta(hours=6)
 """After a longer pause within a session, another conversation begins."""
+RERANK_LEAST = 0.35
+"""Relevance below which a reranker's fact is dropped."""
 UNRELATED = 0.5
 """(1 + cosine) / 2 of unrelated texts: a right angle."""
 UNRELATED_BY_MODEL = {
@@ -54,39 +54,41 @@ UNRELATED_BY_MODEL = {
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Settings of each stage; the evaluation supports the defaults (docs/benchmarks.md)."""
+    """The figures of each stage; the evaluation supports the defaults (docs/benchmarks.md)."""
 
-    fusion: Literal["scores", "ranks"] = DEFAULTS.fusion
-    k: float = DEFAULTS.k
+    fusion: Literal["scores", "ranks"] = "scores"
+    k: float = 60.0
     """With ranks: 1 / (k + rank)."""
-    text_weight: float = DEFAULTS.text_weight
+    text_weight: float = 0.4
     """With scores: the weight of words; the rest is the weight of meaning."""
     unrelated: float = UNRELATED
     """(1 + cosine) / 2 of unrelated texts, by the embedding model."""
-    list_size: int | None = DEFAULTS.list_size
+    list_size: int | None = None
     """None: as `LISTS` says."""
-    semantic_least: float = DEFAULTS.semantic_least
+    semantic_least: float = 0.0
     """(1 + cosine) / 2; 0: no threshold."""
-    text_least: float = DEFAULTS.text_least
+    text_least: float = 0.0
     """On the store's scale; 0: no threshold."""
-    fused_least: float = DEFAULTS.fused_least
+    fused_least: float = 0.0
     """On the fused score's scale; 0: no threshold."""
-    siblings: float = DEFAULTS.siblings
+    siblings: float = 0.6
     """How much the best fact of the same conversation boosts a fact; 0: not at all."""
-    times: float = DEFAULTS.times
+    times: float = 0.2
     """How much facts of a time that the question names are boosted; 0: not at all."""
     subjects: float = 0.2
     """How much facts that begin with a word of the question are boosted; 0: not at all."""
     shared: float = 0.12
     """How much facts behind the best are boosted by rare words that they share with these; 0: not at all."""
-    newer: bool = DEFAULTS.newer
+    newer: bool = True
     """Whether the newer of two facts about the same thing is put above the older."""
-    rerank_pool: int = DEFAULTS.rerank_pool
-    rerank_least: float = DEFAULTS.rerank_least
+    rerank_pool: int = 30
+    """The most facts that a reranker reads."""
+    rerank_least: float = RERANK_LEAST
     """Relevance below which a fact is dropped."""
-    recency_weight: float = DEFAULTS.recency_weight
-    recency_days: float = DEFAULTS.recency_days
-    diversity: float | None = DEFAULTS.diversity
+    recency_weight: float = 0.0
+    recency_days: float = 30.0
+    """Days after which freshness is 1/e."""
+    diversity: float | None = None
     """Lambda of maximal marginal relevance; None: off."""
     pool: int = 3
     """Diversity chooses from this many times `top_k`."""
@@ -150,7 +152,7 @@ def after_reranking(
 
 
 def reranked(
-    found: Sequence[Scored], relevances: Sequence[float], least: float = DEFAULTS.rerank_least
+    found: Sequence[Scored], relevances: Sequence[float], least: float = RERANK_LEAST
 ) -> list[Scored]:
     """Set each score to the relevance, 0 to 1, given in the order of `found`; drop what is below `least`."""
     judged = zip(found, relevances, strict=True)
@@ -235,7 +237,7 @@ def _from(found: Sequence[Scored], least: float) -> list[Scored]:
 
 
 def apply_recency(
-    found: Sequence[Scored], weight: float, asked_at: datetime, days: float = DEFAULTS.recency_days
+    found: Sequence[Scored], weight: float, asked_at: datetime, days: float = 30.0
 ) -> list[Scored]:
     """`weight` 0 to 1; a fact is as old as its version (`valid_from`), and never younger than new."""
     if weight <= 0:
@@ -246,7 +248,7 @@ def apply_recency(
     )
 
 
-def freshness(stated: datetime, asked_at: datetime, days: float = DEFAULTS.recency_days) -> float:
+def freshness(stated: datetime, asked_at: datetime, days: float = 30.0) -> float:
     """Return 1 for a new fact, 1/e after `days`."""
     age = max(0.0, (asked_at - stated).total_seconds() / SECONDS_OF_DAY)
     return exp(-age / days)

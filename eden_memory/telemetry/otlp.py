@@ -48,6 +48,8 @@ from eden_memory.telemetry.spans import EndedSpan, SpanPlace
 KINDS = {kind.name.lower(): kind for kind in SpanKind}
 
 FLUSH_MS = 3_000
+METRICS_SECONDS = 30.0
+"""Between two exports of the metrics."""
 """Milliseconds for the last export; without a collector, what is left is lost."""
 
 
@@ -83,7 +85,7 @@ class OtlpExport:
         self._spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{address}/v1/traces")))
         self._tracer = self._spans.get_tracer("eden-memory", version("eden-memory"))
         self._metrics = OTLPMetricExporter(f"{address}/v1/metrics")
-        self._resource, self._seconds = resource, settings.otel.metrics_seconds
+        self._resource, self._seconds = resource, METRICS_SECONDS
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._export_metrics, name="otlp metrics", daemon=True)
         self._thread.start()

@@ -17,10 +17,12 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import structlog
 
 from eden_memory.settings import OtelSettings, Settings
+from eden_memory.telemetry import otlp
 from eden_memory.telemetry.spans import Processing, exporting, sent
 from tests.bench.metrics import STAGES_OF, Turns, overhead
 from tests.bench.report import Report, Row
@@ -62,8 +64,8 @@ def discarding_collector() -> Generator[str]:
 @contextmanager
 def traced(endpoint: str, share: float) -> Generator[None]:
     """Spans go there; metrics do not (they would be of the whole bench)."""
-    otel = OtelSettings(endpoint=endpoint, share=share, metrics_seconds=3_600)
-    with exporting(Settings(otel=otel)):
+    otel = OtelSettings(endpoint=endpoint, share=share)  # pyright: ignore[reportCallIssue]
+    with patch.object(otlp, "METRICS_SECONDS", 3_600.0), exporting(Settings(otel=otel)):
         yield
 
 

@@ -42,9 +42,3 @@ def test_the_page_lists_every_fixed_number_with_what_it_is() -> None:
     assert found["MOST_FOUND"] == ("200", "Facts that one search returns, at most.")
     assert [name for name, (_, said) in found.items() if not said] == []
     assert all(f"| `{name}` | {value} | {said} |" in settings_page() for name, (value, said) in found.items())
-
-
-def test_a_scopes_least_above_its_most_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDEN_LIMITS_USER_LEAST", "5")
-    with pytest.raises(ValidationError, match="user_least is above user_most"):
-        Settings()

@@ -31,6 +31,8 @@ MOST = 512
 _NOT_IN_IDS = re.compile(r"[\x00-\x20\x7f%?#\\]|(^|/)\.{0,2}(/|$)")
 """Blanks, controls, what begins another part of an address, a second encoding, segments that lead elsewhere."""
 MEGABYTE = 1_000_000
+BODY_MEGABYTES = 64.0
+"""The largest request."""
 
 
 def model_path(raw: bytes) -> str:
@@ -68,9 +70,9 @@ class Gateway:
         started = time.perf_counter()
         try:
             upstream, caller = self._provider(), await self._admitted(request)
-            body = await _body(request, self._settings.gateway.body_megabytes * MEGABYTE)
+            body = await _body(request, BODY_MEGABYTES * MEGABYTE)
             if body is None:
-                return problem(413, f"a request has at most {self._settings.gateway.body_megabytes:g} MB")
+                return problem(413, f"a request has at most {BODY_MEGABYTES:g} MB")
             chat = await ChatRequest.read(body)
             who = await self._whose.of(caller, chat.asked)
         except EdenError as error:

@@ -37,6 +37,10 @@ NOT_SENT = HOP_BY_HOP | {
 }
 """Nor what is of the browser and of our own address; the body is measured anew, and is to come uncompressed."""
 IDLE_SECONDS = 60.0
+CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 600.0
+"""For connecting to the provider, and its longest silence."""
+MOST_CHATS = 500
+"""Concurrent chats; more wait."""
 PATHS_KEPT = 100
 
 
@@ -91,11 +95,11 @@ class Upstream:
                 "EDEN_GATEWAY_UPSTREAM is no address", "Give a base URL, as https://api.openai.com/v1"
             )
         limits = httpx2.Limits(
-            max_connections=settings.at_once,
-            max_keepalive_connections=settings.at_once,
+            max_connections=MOST_CHATS,
+            max_keepalive_connections=MOST_CHATS,
             keepalive_expiry=IDLE_SECONDS,
         )
-        timeout = httpx2.Timeout(settings.silence_seconds, connect=settings.connect_seconds)
+        timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         nothing_kept = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         self._client = httpx2.AsyncClient(limits=limits, timeout=timeout, cookies=nothing_kept)
         self._timeout = {"timeout": timeout.as_dict()}

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eden_memory.access.admission import ApiKeys, Refused, RequestAdmission, Turned, is_loopback
-from eden_memory.api.gateway.gateway import Gateway, gateway_router
+from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
@@ -98,7 +98,7 @@ def _body_limits(settings: Settings) -> dict[str, int]:
     return {
         "": settings.serve.max_body_bytes,
         "/v1/receipts/": max(MOST_RECEIPT_BYTES, settings.serve.max_body_bytes),
-        "/v1/chat/": max(int(settings.gateway.body_megabytes * 1_000_000), settings.serve.max_body_bytes),
+        "/v1/chat/": max(int(BODY_MEGABYTES * MEGABYTE), settings.serve.max_body_bytes),
     }
 
 

@@ -5,7 +5,7 @@ Facts are matched by their vectors if one model made them all, else by their wor
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from re import escape
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.assembly.handlers import Account
 from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_batch import fact_hash
@@ -45,16 +44,14 @@ from eden_memory.replay.comparing.report import (
 )
 from eden_memory.replay.installation import settings_of
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, placed
-from eden_memory.replay.reform.reform_settings import formed_by, overridden
+from eden_memory.replay.reform.reform_settings import formed_by
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.user_edits.reapplying import reapply
-from eden_memory.replay.user_edits.user_edits import AppliedEdits
+from eden_memory.replay.user_edits.reapplying import edits_to_apply
 from eden_memory.schemas.documents import (
     Consolidated,
     CountedCall,
     Fact,
     Reflection,
-    Reform,
     ReformAsked,
     Snapshot,
 )
@@ -107,7 +104,8 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Re
     if reform is not None:
         report.spent = await _spent(settings, database, live, shadow, asked)
         report.reused_answers = reform.reused
-        report.own = await _own(settings, database, live, shadow, reform, heard) if wanted.own else None
+        if wanted.own:
+            report.own = await edits_to_apply(settings, database, live, shadow, reform)
     return report
 
 
@@ -358,17 +356,3 @@ async def session_calls(
 
 def _requests_if(condition: Row) -> Row:
     return {"$sum": {"$cond": [condition, "$requests", 0]}}
-
-
-async def _own(
-    settings: Settings,
-    database: Database,
-    live: Placement,
-    shadow: Placement,
-    reform: Reform,
-    heard: Collection[str],
-) -> AppliedEdits:
-    """Return which of people's edits a switch would reapply."""
-    own = overridden(settings, reform.asked.overrides).placed(shadow)
-    source, wanted = live.names(settings.mongodb.prefix), formed_by(reform.asked, heard)
-    return await reapply(database, source, own, None, account=Account(reform.id), wanted=wanted)

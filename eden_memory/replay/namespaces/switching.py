@@ -23,7 +23,7 @@ from eden_memory.replay.namespaces.namespace_store import placed
 from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.reform.reform_settings import covers_everything
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.user_edits.reapplying import carry
+from eden_memory.replay.user_edits.reapplying import carry, edits_to_apply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Fact, Namespace, Place
 from eden_memory.schemas.scopes import Scope
@@ -43,13 +43,16 @@ INDEX_SECONDS = 600.0
 async def switch(at: Installation, name: str, *, part: bool = False, leave_edits: bool = False) -> Placement:
     """Make a namespace live; what was live before. EdenError where it is filling, dropped, behind, or live already,
     where its vectors are of another model than is configured, where something else was made live meanwhile, and where
-    what is live does not have all that people asked of it: with another pipeline, nobody would carry that out.
-    `part`: also a reform of a part of what there is. `leave_edits`: also without these edits."""
+    what is live does not have all that people asked of it: with another pipeline, nobody would carry that out. For a
+    reform, also where it holds only a part, or where what people took back matches nothing in it; `part`: not these.
+    `leave_edits`: also without the edits that wait."""
     expected = await at.live.placement()
     to = await _usable(at, name, expected)
     if not part:
         await _refuse_part(at, name)
     await _refuse_other_vectors(at, to)
+    if not part:
+        await _refuse_taken_back(at, name, expected, to)
     await keep_original(at)
     await _prepare(at, expected, to)
     handover = await _handover(at, expected, to)
@@ -124,6 +127,23 @@ async def _refuse_part(at: Installation, name: str) -> None:
         raise EdenError(
             f"{name} holds nothing but what was formed of a part of all conversations",
             f"All other memory would be missing. Switch all the same: eden reform {name} --switch --accept.",
+        )
+
+
+async def _refuse_taken_back(at: Installation, name: str, live: Placement, to: Placement) -> None:
+    """A reform may say in other words what somebody retired or marked as private."""
+    reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
+    if reform is not None:
+        refuse_blocking(name, await edits_to_apply(at.settings, at.database, live, to, reform))
+
+
+def refuse_blocking(name: str, edits: AppliedEdits) -> None:
+    """Raise an EdenError if retirements or private marks match nothing in the reform."""
+    if edits.blocking:
+        raise EdenError(
+            f"{edits.blocking} retirements and private marks of people match nothing in {name}: "
+            "what they took back may stand there in other words",
+            f"Look with `eden reform report {name}`; switch all the same: eden reform {name} --switch --accept.",
         )
 
 

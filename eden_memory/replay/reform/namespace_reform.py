@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from eden_memory.assembly.handlers import models_of, settings_version
 from eden_memory.errors import EdenError
@@ -19,11 +20,12 @@ from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
 from eden_memory.replay.namespaces.namespace_store import live_settings
-from eden_memory.replay.namespaces.switching import Switchover, switch_to_reform
+from eden_memory.replay.namespaces.switching import Switchover, refuse_blocking, switch_to_reform
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.reform_settings import (
+    STREAMS,
     covers_everything,
     overridden,
     overrides_of,
@@ -130,7 +132,7 @@ async def reform(
             before = await work.recorded()
             digest, streams = streams_of(request.streams) if request.streams else (None, None)
             if before is None:
-                found = await work.planned(work.asked(digest), request.at_once)
+                found = await work.planned(work.asked(digest), request.at_once, streams)
                 yield Estimated(found.asked, found.plan, request.cap)
                 refuse_unpriced(found.plan, request.cap)
                 if not found.plan.windows:
@@ -212,7 +214,9 @@ class _Reform:
             streams=digest,
         )
 
-    async def planned(self, asked: ReformAsked, at_once: int | None) -> _Planned:
+    async def planned(
+        self, asked: ReformAsked, at_once: int | None, streams: Sequence[dict[str, Any]] | None = None
+    ) -> _Planned:
         """Return the reform's settings and plan; EdenError for settings that there are not."""
         settings = overridden(self.settings, asked.overrides)
         if not asked.rewindow and settings.windows != self.settings.windows:
@@ -220,7 +224,9 @@ class _Reform:
         at_once = at_once or max(1, self.settings.run.at_once // 4)
         own = own_settings(settings, self.name, at_once, own_streams=asked.streams is not None)
         await (await models_of(own, self._database.client)).close()
-        found = await plan(self._database, self.at.settings, own, asked, at_once)
+        if asked.streams is not None and streams is None:  # begun before, with the streams that it stored
+            streams = await self._database[own.names[STREAMS]].find().to_list()
+        found = await plan(self._database, self.at.settings, own, asked, at_once, streams)
         return _Planned(asked, own, at_once, found)
 
     async def begin(self, found: _Planned) -> Reform:
@@ -322,12 +328,8 @@ class _Reform:
                 f"{self.name} holds nothing but what was formed of {selected(recorded.asked)}",
                 "All other memory would be missing. Switch all the same with --accept.",
             )
-        if user_edits.blocking and not self.request.accept:
-            raise EdenError(
-                f"{user_edits.blocking} retirements and private marks of people match nothing in {self.name}: "
-                "what they took back may stand there in other words",
-                f"Look with `eden reform report {self.name}`; switch all the same with --accept.",
-            )
+        if not self.request.accept:
+            refuse_blocking(self.name, user_edits)
         if user_edits.of("unmatched") or user_edits.of("outdated"):
             yield Confirmation("Switch without these changes?")
         if lines := to_be_set(self.settings, own, recorded.asked):

@@ -1,7 +1,6 @@
 """The parts of a reform: settings in, stages with their own topics, groups and collections out."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -13,7 +12,7 @@ from eden_memory.assembly.handlers import Account, MongoClient
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.directory.stream_store import Streams, streams_in
+from eden_memory.directory.stream_store import Streams
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
@@ -27,7 +26,7 @@ from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformCap
 from eden_memory.replay.reform.reform_calls import Capped, CountedReuse, InterceptingPublisher
-from eden_memory.replay.reform.reform_plan import ReformPlan
+from eden_memory.replay.reform.reform_plan import ReformPlan, streams_by_agent
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, takes, with_streams
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
@@ -60,6 +59,8 @@ LIVE = (
 )
 """Stages of live formation that a window goes through: while they have work, a reform holds back."""
 LEAST_SLOTS = 8
+BESIDE_LIVE = 1
+"""Windows of a reform in progress while live formation has any."""
 """Even of one window, several scopes are worked on side by side."""
 BOUNDS = Bounds(commit_seconds=0.2, poll_seconds=0.1, stop_seconds=10.0)
 Row = dict[str, Any]
@@ -145,7 +146,7 @@ async def reform_run(
                 progress(live, LIVE),
             )
         ]
-        throttling = Throttling(theirs.standing, around.slots, reform.at_once, own.run.reform_beside)
+        throttling = Throttling(theirs.standing, around.slots, reform.at_once, BESIDE_LIVE)
         looking = asyncio.create_task(throttling.run(), name="throttling")
         stack.push_async_callback(end, [looking])
         feeding = Feeding(
@@ -189,7 +190,4 @@ def _counted(kept: list[CountedReuse], units: str, cap: ReformCap, answers: Answ
 
 async def _streams(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Streams]:
     """Return the reform's own streams by agent."""
-    rows: defaultdict[str, list[Row]] = defaultdict(list)
-    async for row in database[own.names[STREAMS]].find():
-        rows[row["agent_id"]].append(row)
-    return {agent: streams_in(found) for agent, found in rows.items()}
+    return streams_by_agent(await database[own.names[STREAMS]].find().to_list())

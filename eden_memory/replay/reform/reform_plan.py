@@ -1,9 +1,11 @@
 """The plan of a reform: the windows that were asked for, and about what forming them again costs.
 
-A stage is expected to ask for each message what live formation asked for it on average, and to pay nothing where all
-its answers are kept. Before anything was recorded, start values stand in. Costs are US dollars.
+A stage is expected to ask for each message what live formation asked for it on average, and to pay nothing where
+answers are kept: all of its answers, or with streams of its own those of windows that these do not change. Before
+anything was recorded, start values stand in. Costs are US dollars.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,10 +17,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly import handlers
 from eden_memory.directory.directory_store import MongoAudiences
+from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
+from eden_memory.limits import label_of
 from eden_memory.local.servers import endpoints
 from eden_memory.metrics import CHARGED
 from eden_memory.models.catalogue import (
@@ -32,7 +36,7 @@ from eden_memory.models.provider_calls import Tokens
 from eden_memory.models.question import Role
 from eden_memory.mongo.documents import plain
 from eden_memory.replay.recorded_events import recorded
-from eden_memory.replay.reform.reform_settings import takes
+from eden_memory.replay.reform.reform_settings import STREAMS, takes, with_streams
 from eden_memory.schemas.documents import CountedCall, ReformAsked, ReformCalls
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
@@ -98,6 +102,12 @@ class Reuse:
 
     fully: frozenset[str] = frozenset()
     partly: frozenset[str] = frozenset()
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By stage, the share of the windows for which all answers are kept."""
+
+    def share(self, stage: str) -> float:
+        """Return for which share of the windows a stage finds all its answers."""
+        return 1.0 if stage in self.fully else self.shares.get(stage, 0.0)
 
 
 @dataclass(slots=True)
@@ -114,6 +124,10 @@ class AskedWindows:
     sessions: set[str] = field(default_factory=set[str])
     tier: int = 0
     """The highest."""
+    as_before: int = 0
+    """Windows whose scopes and streams are those that live formation had."""
+    untouched: int = 0
+    """Of these, windows whose scopes no changed window reaches: they meet the same memory again."""
 
     def take(self, asked: FormationRequested) -> None:
         """Add a selected window."""
@@ -142,16 +156,21 @@ async def plan(
     own: Settings,
     asked: ReformAsked,
     at_once: int,
+    streams: Sequence[Row] | None = None,
 ) -> ReformPlan:
-    """`live` are the settings of the namespace whose windows are taken, `own` the reform's."""
+    """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own, if it
+    has any, as documents."""
     heard = await MongoAudiences(database, live.names).heard_by(asked.user_id)
-    found = await _asked_windows(live, asked, heard)
-    calls = RecordedCalls(database, live)
-    kept = reuse(
-        changed_stages(live, own, await calls.prompts()),
-        one_at_a_time=at_once == 1,
-        same_windows=not asked.rewindow and asked.streams is None,
+    stored = await database[live.names[STREAMS]].find().to_list() if streams is not None else ()
+    found = await _asked_windows(
+        live, asked, heard, same_streams(streams_by_agent(stored), streams_by_agent(streams or ()))
     )
+    calls = RecordedCalls(database, live)
+    changed = changed_stages(live, own, await calls.prompts())
+    if streams is not None and not asked.rewindow:
+        kept = reuse_beside_streams(changed, found)
+    else:
+        kept = reuse(changed, one_at_a_time=at_once == 1, same_windows=not asked.rewindow)
     each = await calls.of_a_message(found.messages_of)
     price = _prices(own, found.tier)
     windows = found.windows
@@ -188,16 +207,17 @@ def expected(
 
     rows: list[ReformCalls] = []
     for stage in (stage for stage in ROLES if stage in together and round(together[stage].calls)):
-        calls, free = together[stage], stage in kept.fully
-        some = stage in kept.partly and not free
+        calls, share = together[stage], kept.share(stage)
+        some = stage in kept.partly and not share
+        cost = usd(stage, calls)
         rows.append(
             ReformCalls(
                 stage=stage,
                 calls=round(calls.calls),
                 input_tokens=round(calls.input),
                 output_tokens=round(calls.output),
-                usd=Decimal(0) if free else summed([usd(stage, calls)]),
-                reused=None if some else round(calls.calls) if free else 0,
+                usd=Decimal(0) if share == 1 else summed([cost and cost * Decimal(1 - share)]),
+                reused=None if some else round(calls.calls * share),
             )
         )
     whole = sum((row.usd for row in rows if row.usd is not None), Decimal(0))
@@ -225,19 +245,79 @@ def total(rows: Sequence[ReformCalls]) -> Decimal | None:
     return summed(row.usd for row in rows)
 
 
-async def _asked_windows(live: Settings, asked: ReformAsked, heard: Collection[str]) -> AskedWindows:
+async def _asked_windows(
+    live: Settings,
+    asked: ReformAsked,
+    heard: Collection[str],
+    as_before: Callable[[FormationRequested], bool],
+) -> AskedWindows:
     """Read `memory.formations` as far as it goes now."""
     topics = load_topics(live.kafka, live.placement)
     kafka = client_kwargs(live.kafka, endpoints(live).kafka)
-    found = AskedWindows()
+    found, sessions = AskedWindows(), SessionsOfScopes()
     async for batch in recorded(kafka, topics.topic_of(FormationRequested)):
         for event, _, record in batch:
             if isinstance(event, FormationRequested) and event.formation_id not in found.times:
                 found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
                 found.messages_of[event.formation_id] = len(event.messages)
-                if takes(asked, event, heard):
+                taken = takes(asked, event, heard)
+                if taken:
                     found.take(event)
+                sessions.add(event, as_before=taken and as_before(event))
+    found.as_before, found.untouched = sessions.as_before, sessions.untouched()
     return found
+
+
+class SessionsOfScopes:
+    """The scopes of sessions, to find those that memory of changed windows does not reach."""
+
+    def __init__(self) -> None:
+        self.as_before = 0
+        """Windows that are as before."""
+        self._as_before: defaultdict[str, int] = defaultdict(int)
+        self._changed: set[str] = set()
+        self._scopes: defaultdict[str, set[str]] = defaultdict(set)
+
+    def add(self, window: FormationRequested, *, as_before: bool) -> None:
+        """Add a window."""
+        session = window.session_id
+        self._scopes[session] |= {scope.key for scope in window.scopes}
+        self.as_before += as_before
+        self._as_before[session] += as_before
+        if not as_before:
+            self._changed.add(session)
+
+    def untouched(self) -> int:
+        """Return the windows of sessions that share no scope with a changed one, also not through others."""
+        left, reached = set(self._scopes), self._changed
+        while reached:
+            scopes = set[str]().union(*(self._scopes[session] for session in reached))
+            left -= reached
+            reached = {session for session in left if self._scopes[session] & scopes}
+        return sum(self._as_before[session] for session in left)
+
+
+def streams_by_agent(rows: Iterable[Row]) -> Mapping[str, Streams]:
+    """Return stream documents by agent and label."""
+    found: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["agent_id"]].append(row)
+    return {agent: streams_in(own) for agent, own in found.items()}
+
+
+def same_streams(
+    live: Mapping[str, Streams], own: Mapping[str, Streams]
+) -> Callable[[FormationRequested], bool]:
+    """Return whether a window asks for the same scopes by the same streams as before."""
+
+    def same(asked: FormationRequested) -> bool:
+        before, now = live.get(asked.agent_id, {}), own.get(asked.agent_id, {})
+        labels = {label_of(scope) for scope in asked.scopes} | {"agent"}
+        return with_streams(asked, own) is asked and all(
+            before.get(label) == now.get(label) for label in labels
+        )
+
+    return same
 
 
 class RecordedCalls:
@@ -305,6 +385,15 @@ def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reus
     if changed & {REFLECTIONS, CONSOLIDATION}:
         same -= {REFLECTIONS, CONSOLIDATION}
     return Reuse(same) if one_at_a_time else Reuse(same & {FACTS}, same - {FACTS})
+
+
+def reuse_beside_streams(changed: Set[str], found: AskedWindows) -> Reuse:
+    """Return what a reform with streams of its own finds: the facts of windows that its streams do not change, and
+    all answers of those that besides meet the same memory as before."""
+    same = reuse(changed, one_at_a_time=True, same_windows=True).fully
+    windows = max(1, found.windows)
+    shares = {stage: (found.as_before if stage == FACTS else found.untouched) / windows for stage in same}
+    return Reuse(shares=shares)
 
 
 def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, str]]) -> set[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, models_of
+from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.kafka.topics import load_topics
@@ -22,6 +23,7 @@ from eden_memory.models.question import Embedder
 from eden_memory.names import Names, Placement, traceparent
 from eden_memory.replay.comparing.matching import related, same, same_figures
 from eden_memory.replay.installation import Installation
+from eden_memory.replay.reform.reform_settings import formed_by, overridden
 from eden_memory.replay.user_edits.added_memory import AddedMemoryStore, mark_commands, stands_by_itself
 from eden_memory.replay.user_edits.user_edits import (
     AppliedAdditions,
@@ -32,6 +34,7 @@ from eden_memory.replay.user_edits.user_edits import (
     UserEdit,
     change_of,
 )
+from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import FactCommanded, MemoryCommanded
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -73,6 +76,21 @@ async def carry(
         return await reapply(at.database, source, settings, publisher, wanted=wanted, since=since)
     finally:
         await publisher.stop()
+
+
+async def edits_to_apply(
+    settings: Settings,
+    database: AsyncDatabase[dict[str, Any]],
+    live: Placement,
+    to: Placement,
+    reform: Reform,
+) -> AppliedEdits:
+    """Return what would become of people's edits of live memory in a reform; nothing is published."""
+    source = live.names(settings.mongodb.prefix)
+    heard = await MongoAudiences(database, source).heard_by(reform.asked.user_id)
+    own = overridden(settings, reform.asked.overrides).placed(to)
+    wanted = formed_by(reform.asked, heard)
+    return await reapply(database, source, own, None, account=Account(reform.id), wanted=wanted)
 
 
 async def reapply(

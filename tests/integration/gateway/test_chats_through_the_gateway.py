@@ -7,6 +7,7 @@ import orjson
 import pytest
 from openai import OpenAI
 
+from eden_memory.api.gateway import gateway
 from eden_memory.settings import Settings
 from tests.integration.gateway.gateway_kit import CALLERS_KEY, Chats, behind, chats_of, replies, says, turns
 from tests.model_server.chat_upstream import ChatUpstream, Reply
@@ -216,8 +217,10 @@ async def test_without_messages_the_provider_says_what_is_missing(chats: Chats) 
     assert chats.came.raw == b'{"model":"m","user":"b"}'
 
 
-async def test_a_request_beyond_the_limit_is_refused(own_settings: Settings, provider: ChatUpstream) -> None:
-    small = behind(own_settings, provider.openai_url, body_megabytes=0.001)
-    async with chats_of(small, provider) as chats:
+async def test_a_request_beyond_the_limit_is_refused(
+    own_settings: Settings, provider: ChatUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "BODY_MEGABYTES", 0.001)
+    async with chats_of(behind(own_settings, provider.openai_url), provider) as chats:
         answer = await chats.post(b'{"messages":[{"role":"user","content":"' + b"x" * 2_000 + b'"}]}')
     assert answer.status_code == 413

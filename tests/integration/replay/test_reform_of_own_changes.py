@@ -9,6 +9,7 @@ import pytest
 
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
+from eden_memory.cli.replay.namespace import switched_to
 from eden_memory.errors import EdenError
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import TextCounts
@@ -146,6 +147,8 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
 
     with pytest.raises(EdenError, match="1 retirements and private marks"):
         await reform(lived.settings, "anew", switch=True)
+    with pytest.raises(EdenError, match="1 retirements and private marks"):
+        await switched_to(lived.settings, "anew", as_it_is=True)
     await commanded(lived, "edit", WALL, "ana builds a hedge")
     ended, said = await reform(lived.settings, "anew", switch=True, accept=True)
     assert ended == "switched", said

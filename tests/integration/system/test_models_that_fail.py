@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from prometheus_client import REGISTRY
 
-from eden_memory.assembly import handlers
+from eden_memory.assembly import handlers, stage_parts
 from eden_memory.assembly.model_factory import Models
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
@@ -36,7 +36,8 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handlers, "Models", partial(Models, probe_waits=(0.1, 0.4)))
         patch.setattr(worker, "StageHealth", partial(StageHealth, probes=RetryPolicy(first=0.1, cap=0.5)))
-        settings = fast(shared_settings, shared_models, run={"dead_share": 1.0, "retry_seconds": 2.0})
+        patch.setattr(stage_parts, "RETRY_SECONDS", 2.0)
+        settings = fast(shared_settings, shared_models, run={"dead_share": 1.0})
         async with system(settings, shared_models) as running:
             yield running
 

@@ -3,10 +3,11 @@
 import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden
-from tests.integration.system.running_system import AGENT, fast, stages, system, until
+from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -53,23 +54,31 @@ async def test_facts_get_vectors_of_another_model_and_are_found_by_them(
             assert "every active fact has a vector of other-model" in again.replace("\n", " ")
 
 
-async def test_limits_of_scopes_are_those_of_the_settings(settings: Settings, shared_models: Serving) -> None:
+async def test_limits_are_those_of_the_settings_and_of_the_stream(
+    settings: Settings, shared_models: Serving
+) -> None:
     limited = fast(
-        settings,
-        shared_models,
-        limits={"user_threshold": 2, "user_most": 2, "facts": 50, "fact_words": 3},
-        memory={"context_facts": 60, "dedup": False},
+        settings, shared_models, limits={"facts": 50}, memory={"context_facts": 60, "dedup": False}
     )
-    async with system(limited, shared_models) as running:
-        session = await running.session("yan")
-        await running.told(session, "yan", "note user: Yan likes tea.", "note user: Yan likes oats.")
-        key = Scope.of_user(encode_id(AGENT), encode_id("yan")).key
+    agent = encode_id(AGENT)
+    own = {"_id": f"{agent}/user", "agent_id": agent, "scope": "user", "threshold": 2, "max_items": 2}
+    stream = Stream.model_validate({**own, "item_word_limit": 3})
+    async with system(limited, shared_models, run=False) as running:
+        await running.memory("streams").insert_one(stream.stored())
+        async with stages(limited):
+            await _formed_within_limits(running)
 
-        async def consolidated() -> bool:
-            return (await running.snapshot(key)).get("blob_version") == 1
 
-        await until(consolidated, "two reflections are enough to consolidate")
-        texts = [f"fact user: Yan owns lot{number} somewhere in the hills." for number in range(45)]
-        await running.told(session, "yan", *texts)
-        await running.shows(session, "yan", *(f"Yan owns lot{number}" for number in range(45)))
-        assert "hills" not in await running.context(session, "yan")
+async def _formed_within_limits(running: System) -> None:
+    session = await running.session("yan")
+    await running.told(session, "yan", "note user: Yan likes tea.", "note user: Yan likes oats.")
+    key = Scope.of_user(encode_id(AGENT), encode_id("yan")).key
+
+    async def consolidated() -> bool:
+        return (await running.snapshot(key)).get("blob_version") == 1
+
+    await until(consolidated, "two reflections are enough to consolidate")
+    texts = [f"fact user: Yan owns lot{number} somewhere in the hills." for number in range(45)]
+    await running.told(session, "yan", *texts)
+    await running.shows(session, "yan", *(f"Yan owns lot{number}" for number in range(45)))
+    assert "hills" not in await running.context(session, "yan")

@@ -7,6 +7,7 @@ import pytest
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import trace_id
 from eden_memory.settings import OtelSettings, Settings
+from eden_memory.telemetry import otlp
 from eden_memory.telemetry.spans import exporting
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import doors_of
@@ -22,7 +23,7 @@ CALLER = 0xBEE
 
 
 def traced(settings: Settings, endpoint: str) -> Settings:
-    otel = OtelSettings(endpoint=endpoint, metrics_seconds=0.5)  # pyright: ignore[reportCallIssue]
+    otel = OtelSettings(endpoint=endpoint)  # pyright: ignore[reportCallIssue]
     return settings.model_copy(update={"otel": otel})
 
 
@@ -41,8 +42,9 @@ async def remembered(running: System) -> str:
 
 
 async def test_a_chat_write_is_one_trace_through_every_stage(
-    settings: Settings, shared_models: Serving
+    settings: Settings, shared_models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(otlp, "METRICS_SECONDS", 0.5)
     with collector() as seen:
         chosen = traced(fast(settings, shared_models), seen.endpoint)
         with exporting(chosen):

@@ -17,10 +17,13 @@ from eden_memory.replay.reform.reform_plan import (
     ALL,
     AskedWindows,
     Reuse,
+    SessionsOfScopes,
     StageCalls,
     expected,
     refuse_unpriced,
     reuse,
+    reuse_beside_streams,
+    same_streams,
     total,
 )
 from eden_memory.replay.reform.reform_settings import (
@@ -33,7 +36,7 @@ from eden_memory.replay.reform.reform_settings import (
     streams_of,
     takes,
 )
-from eden_memory.schemas.documents import ReformAsked
+from eden_memory.schemas.documents import ReformAsked, Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -67,6 +70,12 @@ def request(one: PlannedWindow) -> FormationRequested:
         closed_at=one.at,
         settings_version="1",
     )
+
+
+def of_session(session: int, user: str) -> FormationRequested:
+    """A window of a user's session, which has the session's and the user's memory."""
+    scopes = (Scope.of_user(AGENT, user), Scope.of_session(AGENT, f"s.{session}", (user,)))
+    return request(window(session, 1)).model_copy(update={"scopes": scopes})
 
 
 def test_a_reform_of_a_user_takes_the_large_sessions_that_they_heard() -> None:
@@ -139,6 +148,42 @@ def test_without_anything_recorded_start_values_stand_in_and_kept_answers_cost_n
         "consolidation": (USD, 0),
     }
     assert plan.consolidation_usd == USD
+
+
+def test_a_message_of_a_window_that_its_streams_do_not_change_costs_no_extraction() -> None:
+    found = asked_windows(4)
+    found.as_before, found.untouched = 2, 1
+    kept = reuse_beside_streams({"consolidation"}, found)
+    plan = expected(found, 4, {stage: StageCalls(1, usd=USD) for stage in ALL}, kept, flat)
+    assert {row.stage: (row.usd, row.reused) for row in plan.rows} == {
+        "fact-extraction": (8 * USD, 8),
+        "fact-dedup": (12 * USD, 4),
+        "vectors": (12 * USD, 4),
+        "reflection-extraction": (16 * USD, 0),
+        "consolidation": (16 * USD, 0),
+    }
+
+
+def test_only_sessions_that_no_changed_one_reaches_meet_the_same_memory_again() -> None:
+    found = SessionsOfScopes()
+    for session, user in enumerate(("s.ana", "s.ana", "s.bob", "s.bob")):
+        found.add(of_session(session, user), as_before=session != 3)
+    assert (found.as_before, found.untouched()) == (3, 2), "bob's other session meets what changed"
+    both = (Scope.of_user(AGENT, "s.ana"), Scope.of_user(AGENT, "s.bob"))
+    found.add(of_session(5, "s.ana").model_copy(update={"scopes": both}), as_before=True)
+    assert (found.as_before, found.untouched()) == (4, 0), "reached through the session of both"
+
+
+def test_a_window_is_as_before_where_each_of_its_streams_is() -> None:
+    user = Stream.model_validate({"_id": f"{AGENT}/user", "agent_id": AGENT, "scope": "user"})
+    own = {AGENT: {"user": user.model_copy(update={"extraction_guidance": "Prefer what was decided."})}}
+    crowd = of_session(1, "s.ana").model_copy(
+        update={"scopes": (Scope.of_session(AGENT, "s.1", ("s.a", "s.b")),)}
+    )
+    assert not same_streams({}, own)(of_session(1, "s.ana"))
+    assert same_streams({}, own)(crowd)
+    assert same_streams(own, own)(of_session(1, "s.ana"))
+    assert not same_streams(own, {})(of_session(1, "s.ana"))
 
 
 def test_a_price_that_is_not_known_is_not_made_up() -> None:
