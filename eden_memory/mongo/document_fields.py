@@ -126,7 +126,7 @@ def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:
 
 def _parts(content: Any) -> Sequence[Any]:
     """Return the parts of content that is no text; none for nothing, Unusable for what is no content."""
-    if content is None:
+    if not content:
         return ()
     if isinstance(content, Mapping):
         part = cast(Mapping[str, Any], content)

@@ -117,7 +117,10 @@ VALUES: Mapping[str, Any] = {
 WITHOUT_TEXT = frozenset(
     name
     for name, value in VALUES.items()
-    if value is None or value in ("", []) or name in ("undefined", "a list of short UUIDs", "deep lists")
+    if value is None
+    or value in ("", [])
+    or isinstance(value, dict)
+    or name in ("undefined", "a list of short UUIDs", "deep lists", "marks of direction")
 )
 """Of these, as a message's content, nothing is recorded: there is nothing to remember yet."""
 
