@@ -11,7 +11,7 @@ import typer
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.access.admission import RIGHTS, SHORTEST_HASH, ApiKeys, Right
+from eden_memory.access.admission_store import RIGHTS, SHORTEST_HASH, ApiKeys, Right
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
 from eden_memory.errors import EdenError, describe

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from eden_memory.access.admission import Caller, Refused, Right, demand_operator
+from eden_memory.access.admission_store import Caller, Refused, Right, demand_operator
 from eden_memory.access.visible import Asker
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import id_of, typed, typed_or_none

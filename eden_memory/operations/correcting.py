@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.readers import Readers
 from eden_memory.directory.stream_store import MongoStreams

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
-from eden_memory.access.admission import Right
+from eden_memory.access.admission_store import Right
 from eden_memory.memory.memory_views import Added
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.parameters import UNSET, AtDoors, Requested

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from eden_memory.access.admission import Caller, Refused, Right
+from eden_memory.access.admission_store import Caller, Refused, Right
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.participants import DEFAULT_AGENT, whose

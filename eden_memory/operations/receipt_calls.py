@@ -1,6 +1,6 @@
 """Receipts of what was forgotten, for whoever administers everything."""
 
-from eden_memory.access.admission import Caller, demand_operator
+from eden_memory.access.admission_store import Caller, demand_operator
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import needs_extra
 from eden_memory.operations.long_reads import LongRead

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker
 from eden_memory.errors import Conflict, Invalid, needs_extra
 from eden_memory.mongo.application_ids import typed

@@ -5,7 +5,7 @@ import asyncio
 import uvicorn
 import uvloop
 
-from eden_memory.access.admission import ApiKeys
+from eden_memory.access.admission_store import ApiKeys
 from eden_memory.api.gateway.gateway import gateway_app
 from eden_memory.api.service import Memory
 from eden_memory.settings import Settings

@@ -33,7 +33,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.pool import AsyncConnection
 from typer.testing import CliRunner
 
-from eden_memory.access.admission import ApiKeys, RequestAdmission
+from eden_memory.access.admission_store import ApiKeys, RequestAdmission
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
 from eden_memory.cli.main import app as commands

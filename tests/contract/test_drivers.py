@@ -16,7 +16,6 @@ CAPABILITIES = (
     "housekeeping",
     "memory",
     "search",
-    "source",
     "usage",
     "windows",
 )

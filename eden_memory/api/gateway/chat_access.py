@@ -7,7 +7,7 @@ from uuid import UUID
 from bson import ObjectId
 from bson.errors import InvalidId
 
-from eden_memory.access.admission import LOCAL, Caller, only_id
+from eden_memory.access.admission_store import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import NotAnId

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from eden_memory.access.admission import SECRET, ApiKeys, Caller, RequestAdmission, Unknown
+from eden_memory.access.admission_store import SECRET, ApiKeys, Caller, RequestAdmission, Unknown
 from eden_memory.api.gateway.chat_access import ChatAccessRules
 from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.exchange import Exchange, TurnWriter

@@ -3,7 +3,7 @@
 import orjson
 from starlette.responses import Response
 
-from eden_memory.access.admission import Refused, TooMany, Turned
+from eden_memory.access.admission_store import Refused, TooMany, Turned
 from eden_memory.errors import EdenError, Invalid, NotFound
 
 TITLES = {

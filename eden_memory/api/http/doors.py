@@ -10,7 +10,7 @@ from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 
-from eden_memory.access.admission import Caller, Refused, RequestAdmission, Right, TooMany
+from eden_memory.access.admission_store import Caller, Refused, RequestAdmission, Right, TooMany
 from eden_memory.api.service import Memory
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.access.admission import Caller, TooMany
+from eden_memory.access.admission_store import Caller, TooMany
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Where, doors_of
 from eden_memory.api.http.problem import problem_of
 from eden_memory.errors import EdenError

@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from eden_memory.access.admission import Refused, TooMany, Turned, Unknown
+from eden_memory.access.admission_store import Refused, TooMany, Turned, Unknown
 from eden_memory.errors import Conflict, EdenError, Invalid, MemoryRestored, NotFound
 from eden_memory.logs import LibraryLogger
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from eden_memory.access.admission import demand_operator
+from eden_memory.access.admission_store import demand_operator
 from eden_memory.api.http.doors import AdmittedRoute, doors_of
 from eden_memory.operations.parameters import InTopics, RequestId
 from eden_memory.operations.receipt_calls import checked_receipt, receipt_of

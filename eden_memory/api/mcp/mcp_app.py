@@ -11,7 +11,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.access.admission import RequestAdmission, Turned, is_own_origin
+from eden_memory.access.admission_store import RequestAdmission, Turned, is_own_origin
 from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.mcp_connection import HEADERS, Connection
 from eden_memory.api.mcp.mcp_server import mcp_server

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 
-from eden_memory.access.admission import Caller, Right, only_id
+from eden_memory.access.admission_store import Caller, Right, only_id
 from eden_memory.api.service import Memory
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid

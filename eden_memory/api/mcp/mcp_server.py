@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult
 from pydantic import ValidationError
 
-from eden_memory.access.admission import LOCAL, ApiKeys, RequestAdmission
+from eden_memory.access.admission_store import LOCAL, ApiKeys, RequestAdmission
 from eden_memory.api.mcp.mcp_connection import Connection, ConnectionOf, Door
 from eden_memory.api.mcp.resources import ContextResources
 from eden_memory.api.mcp.tools import register

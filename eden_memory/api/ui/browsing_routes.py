@@ -6,7 +6,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from eden_memory.access.admission import Caller, Refused
+from eden_memory.access.admission_store import Caller, Refused
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from eden_memory.access.admission import Caller, only_id
+from eden_memory.access.admission_store import Caller, only_id
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render

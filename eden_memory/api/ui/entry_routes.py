@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from eden_memory.access.admission import Unknown
+from eden_memory.access.admission_store import Unknown
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import COOKIE, PublicPage, form_of, own_page
 from eden_memory.api.ui.pages import error_page, render

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pymongo.errors import PyMongoError
 from starlette.datastructures import Headers
 
-from eden_memory.access.admission import OTHER_SITES, Turned, Unknown, is_own_origin
+from eden_memory.access.admission_store import OTHER_SITES, Turned, Unknown, is_own_origin
 from eden_memory.api.http.doors import AdmittedRoute
 from eden_memory.api.http.problem import AGAIN_SECONDS, status_of
 from eden_memory.api.ui.pages import error_page

@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from eden_memory.access.admission import Caller, Refused, Right, only_id
+from eden_memory.access.admission_store import Caller, Refused, Right, only_id
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.pages import render

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pymongo.errors import ExecutionTimeout
 
-from eden_memory.access.admission import Caller
+from eden_memory.access.admission_store import Caller
 from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from eden_memory.access.admission import LOCAL
+from eden_memory.access.admission_store import LOCAL
 from eden_memory.cli.memory import shown
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.cli.terminal import parse_time

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from eden_memory.access.admission import ApiKeys, RequestAdmission
+from eden_memory.access.admission_store import ApiKeys, RequestAdmission
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import encode_id

@@ -8,7 +8,7 @@ import httpx2
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
-from eden_memory.access.admission import ApiKeys
+from eden_memory.access.admission_store import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway, gateway_router
 from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import decode_id, encode_id

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from eden_memory.access.admission import ApiKeys
+from eden_memory.access.admission_store import ApiKeys
 from eden_memory.api.http.serving import DoorsServer, serving
 from eden_memory.cli.keys import app as keys_command
 from eden_memory.errors import EdenError

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.directory.stream_edits import SETTABLE
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import Invalid, NotFound

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.provenance import SourceMessage

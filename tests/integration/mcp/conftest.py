@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
-from eden_memory.access.admission import ApiKeys
+from eden_memory.access.admission_store import ApiKeys
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
 from eden_memory.settings import MongoSettings, ServeSettings, Settings

@@ -13,7 +13,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from eden_memory.access.admission import ApiKeys
+from eden_memory.access.admission_store import ApiKeys
 from eden_memory.local import server as ports
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.documents import ReflectionVersion

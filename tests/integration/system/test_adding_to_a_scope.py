@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.api.service import Memory
 from eden_memory.errors import Invalid
 from eden_memory.mongo.client import connect

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.access.admission import (
+from eden_memory.access.admission_store import (
     LOCAL,
     Caller,
     Rates,

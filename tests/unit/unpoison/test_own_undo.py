@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.access.admission import Refused
+from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker
 from eden_memory.operations.undoing import UndoCalls
 from eden_memory.schemas.events import FactChanged
