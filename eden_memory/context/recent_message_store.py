@@ -37,7 +37,7 @@ from eden_memory.schemas.events import ReflectionFormed
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.usage.budget_store import named, outcomes_of
+from eden_memory.usage.formation_completion import named, outcomes_of
 
 log = LibraryLogger()
 

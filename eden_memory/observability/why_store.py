@@ -38,7 +38,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.usage.budget_rules import HELD
-from eden_memory.usage.budget_store import outcomes_of
+from eden_memory.usage.formation_completion import outcomes_of
 
 Row = Mapping[str, Any]
 

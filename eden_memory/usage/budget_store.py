@@ -23,7 +23,6 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory import metrics
-from eden_memory.kafka.record import Headers
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import CHARGED
 from eden_memory.mongo.client import server_time
@@ -38,8 +37,7 @@ from eden_memory.schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
-from eden_memory.schemas.envelope import parse_type
-from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
@@ -58,6 +56,7 @@ from eden_memory.usage.budget_rules import (
     with_in_flight,
 )
 from eden_memory.usage.costs import PLACES, Estimate, StartValue
+from eden_memory.usage.formation_completion import named, outcomes_of
 from eden_memory.usage.usage_store import LIVE, STATE, MongoUsage
 
 log = LibraryLogger("eden.budgets")
@@ -281,46 +280,6 @@ class MongoWindowBudgets:
             metrics.BUDGET_UNPRICED.inc(unpriced)
             log.warning("windows go on under a budget though their price is unknown", windows=unpriced)
         self._noted = (self._noted - found.keys()) | held.keys()
-
-
-FACTS, REFLECTIONS, DEDUP = "fact-extraction", "reflection-extraction", "fact-dedup"
-READ_BY = {FactsExtracted.NAME: REFLECTIONS, FactsProposed.NAME: DEDUP}
-
-
-async def outcomes_of(ledger: Ledger, formation_ids: Sequence[str]) -> dict[str, list[StageOutcome] | None]:
-    """All outcomes of each formation; None while one of them is missing, no entry before the first."""
-    if not formation_ids:
-        return {}
-    members = {name: f"formation/{name}" for name in formation_ids}
-    first = await ledger.find(FACTS, list(members.values()))
-    follow = {name: _follow(first[member]) for name, member in members.items() if member in first}
-    found: dict[str, Mapping[str, StageOutcome]] = {}
-    for stage in (REFLECTIONS, DEDUP):
-        wanted = [event_id for pairs in follow.values() for where, event_id in pairs if where == stage]
-        found[stage] = await ledger.find(stage, wanted) if wanted else {}
-    result: dict[str, list[StageOutcome] | None] = {}
-    for name, pairs in follow.items():
-        there = all(event_id in found[stage] for stage, event_id in pairs)
-        later = [found[stage][event_id] for stage, event_id in pairs] if there else []
-        result[name] = [first[members[name]], *later] if there else None
-    return result
-
-
-async def complete(ledger: Ledger, formation_ids: Sequence[str]) -> set[str]:
-    """Those of which nothing is left to be decided (consolidations apart)."""
-    return {name for name, found in (await outcomes_of(ledger, formation_ids)).items() if found is not None}
-
-
-def named(headers: Headers) -> tuple[str, str]:
-    """Name and id of the event in a record of ours."""
-    found = {name: value or b"" for name, value in headers}
-    return parse_type(found["ce_type"].decode())[0], found["ce_id"].decode()
-
-
-def _follow(outcome: StageOutcome) -> list[tuple[str, str]]:
-    """(stage, event id) of what reads the events of a fact extraction."""
-    events = [named(record.headers) for record in outcome.records]
-    return [(READ_BY[name], event_id) for name, event_id in events if name in READ_BY]
 
 
 TOGETHER = 200

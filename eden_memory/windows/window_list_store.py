@@ -14,7 +14,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Outcome, SessionState, WindowTexts
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.usage.budget_rules import HELD
-from eden_memory.usage.budget_store import complete
+from eden_memory.usage.formation_completion import complete
 from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]

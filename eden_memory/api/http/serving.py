@@ -12,13 +12,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-<<<<<<< HEAD
-from eden_memory.access.admission import ApiKeys, Refused, RequestAdmission, Turned, is_loopback
-from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
-=======
 from eden_memory.access.admission_store import ApiKeys, Refused, RequestAdmission, Turned, is_loopback
-from eden_memory.api.gateway.gateway import Gateway, gateway_router
->>>>>>> fix/deleted
+from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders

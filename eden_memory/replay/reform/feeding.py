@@ -19,7 +19,7 @@ from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Ledger, Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.tasks import end
-from eden_memory.usage.budget_store import complete
+from eden_memory.usage.formation_completion import complete
 from eden_memory.windows.formation_requests import StoredWindow, Windows
 
 ENOUGH = 5
