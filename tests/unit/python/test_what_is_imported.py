@@ -63,7 +63,7 @@ HELP_DRAWS = {"attr", "markdown_it", "mdurl", "pygments"}
     [
         (HELP, COMMAND_LINE | HELP_DRAWS),
         (DEAD_LIST, (COMMAND_LINE - {"rich"}) | VALIDATION | SETTINGS | MONGODB | KAFKA | {"orjson"}),
-        (SERVICE, VALIDATION | SETTINGS | MONGODB | METRICS),
+        (SERVICE, VALIDATION | SETTINGS | MONGODB | METRICS | {"orjson"}),
     ],
     ids=["eden --help", "eden dead list", "MemoryService"],
 )
