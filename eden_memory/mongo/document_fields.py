@@ -200,7 +200,7 @@ def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expressio
     """Return what MongoDB computes as `cut(text_of(content), limit)` for the content at a path, in an aggregation.
 
     Of a message without text it cuts the first of the paths `beside` that holds text. A message may have 16 MB, which
-    only the server is to read. False stands for content that `text_of` refuses.
+    only the server is to read. True stands for content that `text_of` refuses.
     """
     content = f"${path}"
     listed = {"$cond": [_is(f"{content}.parts", "array"), f"{content}.parts", [content]]}
@@ -210,15 +210,15 @@ def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expressio
                 {"case": _is(content, "string"), "then": _cut_in_query(content, limit)},
                 {"case": _is(content, "array"), "then": _joined_in_query(content, limit)},
                 {"case": _is(content, "object"), "then": _joined_in_query(listed, limit)},
-                {"case": {"$eq": [{"$ifNull": [content, None]}, None]}, "then": None},
+                {"case": {"$or": [{"$not": [content]}, {"$eq": [content, b""]}]}, "then": None},
             ],
-            "default": False,
+            "default": True,
         }
     }
     others = [{"case": _says(f"${other}"), "then": _cut_in_query(f"${other}", limit)} for other in beside]
     if not others:
         return text
-    lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", False]}]}]}
+    lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", True]}]}]}
     return _let(
         "text", text, {"$cond": [lacks, {"$switch": {"branches": others, "default": None}}, "$$text"]}
     )

@@ -32,6 +32,7 @@ from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import SourceFailed
+from eden_memory.mongo.document_fields import PART_KINDS
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.inbox_store import MongoInbox
@@ -406,6 +407,10 @@ class Leader:
     def erase_later(self, ids: Sequence[Any]) -> None:
         """Erase inbox documents that are already carried at the next `settle`."""
         self._carried.extend(ids)
+
+
+for _kind_left_out in (*PART_KINDS, "other"):
+    metrics.TAILER_LEFT_OUT.labels(_kind_left_out)
 
 
 def _count(origin: str, mapped: Mapped) -> Counter[str]:

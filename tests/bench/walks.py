@@ -153,7 +153,7 @@ async def _live(stacks: Stacks, running: System) -> AsyncGenerator[tuple[str, li
     sent: dict[str, Chain] = {}
 
     def command(chain: Chain, call: tuple[Any, ...]) -> None:
-        if _commands(call).get("getMore") and any("stream_follower" in code.co_filename for code in chain):
+        if _commands(call).get("getMore") and any("leadership" in code.co_filename for code in chain):
             reads["change"] = chain
 
     def batch(chain: Chain, call: tuple[Any, ...]) -> None:

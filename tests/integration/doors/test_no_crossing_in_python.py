@@ -18,7 +18,7 @@ from tests.integration.doors.world import AGENTS, SESSIONS, USERS, Verdict, aske
 pytestmark = pytest.mark.servers
 CASES = 500
 NO_IDS: tuple[Any, ...] = (
-    {"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in": ["ada", "bob"]}, ["bob"], ("bob",), {"bob"}, b"bob", 1.0,
+    {"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in": ["ada", "bob"]}, ["bob"], ("bob",), {"bob"}, b"bob", 1.5,
     True, 2**70, re.compile("bob"), Regex("bob"), object(), ObjectId,
 )  # fmt: skip
 ALL_TIME: dict[str, Any] = {"active": None, "limit": 200}

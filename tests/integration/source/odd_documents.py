@@ -120,7 +120,8 @@ WITHOUT_TEXT = frozenset(
     if value is None
     or value in ("", [])
     or isinstance(value, dict)
-    or name in ("undefined", "a list of short UUIDs", "deep lists", "marks of direction")
+    or name
+    in ("undefined", "a list of short UUIDs", "deep lists", "marks of direction", "a name that is not UTF-8")
 )
 """Of these, as a message's content, nothing is recorded: there is nothing to remember yet."""
 

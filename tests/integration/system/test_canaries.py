@@ -110,7 +110,7 @@ async def _dead_letters(running: System, killed: Killed, session: str, word: str
     facts = running.settings.kafka.topic_prefix + "memory.facts"
     await asyncio.to_thread(limit, running.settings, facts, 700)
     names = await running.write(session, "xan", f"fact user: Xan sails to {word}.")
-    odd: dict[str, Any] = {"session_id": session, "role": "user", "user_id": "xan", "content": {"odd": word}}
+    odd: dict[str, Any] = {"session_id": session, "role": "user", "user_id": "xan", "content": len(word)}
     await running.source["messages"].insert_one(odd)
     await running.form(session)
     await until(lambda: _dead(running, "memory.facts", word), "a fact is a dead letter")
