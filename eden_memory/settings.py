@@ -317,6 +317,13 @@ class MemorySettings(SettingsGroup):
         default=60.0, description="minutes in which a session's context is kept fresh after a change"
     )
 
+    @property
+    def recalls_by(self) -> Literal["hybrid", "text"] | None:
+        """How memory is searched for what a message is about; None: not at all."""
+        if not self.search or self.recall == "off":
+            return None
+        return "text" if self.recall == "words" else "hybrid"
+
 
 class SearchSettings(SettingsGroup):
     """How facts are searched."""

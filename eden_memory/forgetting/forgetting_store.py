@@ -7,11 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from pymongo import ReadPreference
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgetting.forgetting_rules import (
     BlobRef,
@@ -27,6 +23,7 @@ from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import Access, ApiKey, Erasure, FactStatement, StoredBlob
@@ -85,16 +82,16 @@ class MongoForgettingStore:
         self._forgotten = marks = MongoForgetting(database, names)
         self.ledgers = ForgottenLedgers(database, names, marks, pipeline)
         self.letters = DeadLetters(database, names, marks)
-        self._marks = _majority(database, names["forgotten"])
-        self._facts = _majority(database, names["facts"])
-        self._reflections = _majority(database, names["reflections"])
-        self._snapshots = _majority(database, names["snapshots"])
-        self._blobs = _majority(database, names["blobs"])
-        self._outcomes = _majority(database, names["outcomes"])
-        self._messages = _majority(database, names["messages"])
-        self._windows = _majority(database, names["windows"])
-        self._erasures = _majority(database, names[Erasure.COLLECTION])
-        self._keys = _majority(database, names[ApiKey.COLLECTION])
+        self._marks = majority(database, names["forgotten"])
+        self._facts = majority(database, names["facts"])
+        self._reflections = majority(database, names["reflections"])
+        self._snapshots = majority(database, names["snapshots"])
+        self._blobs = majority(database, names["blobs"])
+        self._outcomes = majority(database, names["outcomes"])
+        self._messages = majority(database, names["messages"])
+        self._windows = majority(database, names["windows"])
+        self._erasures = majority(database, names[Erasure.COLLECTION])
+        self._keys = majority(database, names[ApiKey.COLLECTION])
         self._access = database[names[Access.COLLECTION]]
         self._reading_reflections = SharedReads(self._read_reflections)
         self._reading_scopes = SharedReads(self._read_scopes)
@@ -444,15 +441,6 @@ class MongoForgettingStore:
             left: Row = {"$filter": {"input": {"$objectToArray": "$names"}, "cond": others}}
             kept = [{"$set": {"names": {"$arrayToObject": left}}}]
             await self._windows.update_many(naming, kept, hint=[("erase_after", 1)])
-
-
-def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
-    return database.get_collection(
-        name,
-        read_preference=ReadPreference.PRIMARY,
-        read_concern=ReadConcern("majority"),
-        write_concern=WriteConcern("majority", j=True),
-    )
 
 
 def _consolidated(row: Row) -> ScopeConsolidated | None:

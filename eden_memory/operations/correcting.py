@@ -1,7 +1,7 @@
 """The calls of MemoryService that correct memory: commands on facts, reflections and blobs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker, VisibleMemory
@@ -57,11 +57,8 @@ class CorrectingCalls(ReadCalls):
             edit = BlobEdit("edit_blob", text, expected_version)
             return await self._edit_blob(edit, memory_id, (asked, view, readers), reason)
         found, scope = await self._changeable(memory_id, (asked, view, readers), expected_version)
-        changes: dict[str, Any] = {"text": text, "expected_version": expected_version, "reason": reason}
-        if isinstance(found, Fact):
-            return await self._requests.fact_command("edit", found, scope, **changes)
-        return await self._requests.memory_command(
-            "edit_reflection", scope, reflection_id=found.id, **changes
+        return await self._ask(
+            "edit", found, scope, text=text, expected_version=expected_version, reason=reason
         )
 
     async def retire(
@@ -76,12 +73,7 @@ class CorrectingCalls(ReadCalls):
         """Take a fact or reflection out of search, context and consolidation; its history stays."""
         seen = await self._seen(session, user)
         found, scope = await self._changeable(memory_id, seen, expected_version)
-        changes: dict[str, Any] = {"expected_version": expected_version, "reason": reason}
-        if isinstance(found, Fact):
-            return await self._requests.fact_command("retire", found, scope, **changes)
-        return await self._requests.memory_command(
-            "retire_reflection", scope, reflection_id=found.id, **changes
-        )
+        return await self._ask("retire", found, scope, expected_version=expected_version, reason=reason)
 
     async def merge(
         self,
@@ -165,6 +157,14 @@ class CorrectingCalls(ReadCalls):
         """Let the next consolidation reword a sentence that was pinned; until then it stays in the text."""
         edit = BlobEdit("unpin", sentence, expected_version)
         return await self._edit_blob(edit, scope, await self._seen(session, user), reason)
+
+    async def _ask(
+        self, action: Literal["edit", "retire"], found: Fact | Reflection, scope: Scope, **changes: Any
+    ) -> str:
+        if isinstance(found, Fact):
+            return await self._requests.fact_command(action, found, scope, **changes)
+        of_reflection = "edit_reflection" if action == "edit" else "retire_reflection"
+        return await self._requests.memory_command(of_reflection, scope, reflection_id=found.id, **changes)
 
     async def _changeable(
         self, memory_id: str, seen: tuple[Asker, VisibleMemory, Readers], expected_version: int | None

@@ -108,7 +108,7 @@ Debug = Annotated[
 IncludeRetired = Annotated[bool, Field(description="retired facts, too")]
 RecencyWeight = Annotated[
     float | None,
-    Field(ge=0, le=1, description="how much of the score is freshness; without: by the settings"),
+    Field(ge=0, le=1, description="how much of the score is freshness; without: not at all"),
 ]
 Threshold = Annotated[
     float | None, Field(ge=0, le=1, description="facts with a lower score are left out; 1: the best of all")

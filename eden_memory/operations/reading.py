@@ -112,8 +112,7 @@ class ReadCalls:
         recent = await readers.recent.of(asked, view)
         if recent or scopes is not None:
             xml = readers.contexts.render(view, recent=recent)
-        memory = self.memory.settings.memory
-        if message is None or not memory.search or memory.recall == "off":
+        if message is None:
             return xml
         return await self._with_recalled(
             readers, ShownContext(view, recent, xml), message, self._asking(asked.user_id)
@@ -221,12 +220,14 @@ class ReadCalls:
     async def _with_recalled(
         self, readers: Readers, shown: ShownContext, message: str, asking: Asking
     ) -> str:
-        """Return the context with the facts that a search finds, or without them if the search fails."""
+        """Return the context with the facts that a search finds, or without them if it fails or is switched off."""
         memory, view = self.memory.settings.memory, shown.view
+        if (by := memory.recalls_by) is None:
+            return shown.xml
         request = SearchRequest(
             (query_of(message, self.memory.settings),),
             memory.recalled_facts,
-            "text" if memory.recall == "words" else "hybrid",
+            by,
             asked_at=self.memory.clock(),
             related=True,
             asking=asking,

@@ -17,7 +17,7 @@ from eden_memory.search.fact_candidates import Scored, best_first
 from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.ranking_stages import Overtaking, QueryLists, by_rank, by_score, diverse, newer_first
 from eden_memory.search.search_requests import Kind
-from eden_memory.search.text_index import first_stem, stems_asked, stems_of
+from eden_memory.search.text_index import first_stem, share_asked, stems_asked, stems_of
 
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
@@ -37,8 +37,12 @@ BEST, AMONG = 5, 30
 """How many of the best facts give the words that matter, and up to which place facts are raised by them."""
 APART = timedelta(hours=6)
 """After a longer pause within a session, another conversation begins."""
+RERANK_POOL = 30
+"""The most facts that a reranker reads."""
 RERANK_LEAST = 0.35
 """Relevance below which a reranker's fact is dropped."""
+RECENCY_DAYS = 30.0
+"""Days after which freshness is 1/e."""
 UNRELATED = 0.5
 """(1 + cosine) / 2 of unrelated texts: a right angle."""
 UNRELATED_BY_MODEL = {
@@ -69,8 +73,6 @@ class Ranking:
     """(1 + cosine) / 2; 0: no threshold."""
     text_least: float = 0.0
     """On the store's scale; 0: no threshold."""
-    fused_least: float = 0.0
-    """On the fused score's scale; 0: no threshold."""
     siblings: float = 0.6
     """How much the best fact of the same conversation boosts a fact; 0: not at all."""
     times: float = 0.2
@@ -81,13 +83,7 @@ class Ranking:
     """How much facts behind the best are boosted by rare words that they share with these; 0: not at all."""
     newer: bool = True
     """Whether the newer of two facts about the same thing is put above the older."""
-    rerank_pool: int = 30
-    """The most facts that a reranker reads."""
-    rerank_least: float = RERANK_LEAST
-    """Relevance below which a fact is dropped."""
     recency_weight: float = 0.0
-    recency_days: float = 30.0
-    """Days after which freshness is 1/e."""
     diversity: float | None = None
     """Lambda of maximal marginal relevance; None: off."""
     pool: int = 3
@@ -107,22 +103,18 @@ def fused(lists: Sequence[QueryLists], ranking: Ranking, kind: Kind) -> list[Sco
     return by_score(lists, weight, ranking.unrelated)
 
 
-def before_reranking(
-    ranking: Ranking, queries: Sequence[str], spans: Sequence[Span], kind: Kind
-) -> list[Stage]:
-    """The stages from the fused list to what a reranker reads."""
+def before_reranking(ranking: Ranking, asked: Set[str], spans: Sequence[Span], kind: Kind) -> list[Stage]:
+    """The stages from the fused list to what a reranker reads; `asked`: the queries' stems (:func:`asked_in`)."""
     stages: list[Stage] = []
-    if ranking.fused_least > 0:
-        stages.append(("threshold", lambda found: _from(found, ranking.fused_least)))
     fitting = kind == "hybrid" and ranking.fusion == "scores"
     if ranking.siblings > 0 and fitting:
         stages.append(("siblings", lambda found: boost_siblings(found, ranking.siblings)))
     if ranking.times > 0 and spans:
         stages.append(("times", lambda found: boost_dates(found, spans, ranking.times)))
     if ranking.subjects > 0 and fitting:
-        stages.append(("subjects", lambda found: boost_subjects(found, asked_in(queries), ranking.subjects)))
+        stages.append(("subjects", lambda found: boost_subjects(found, asked, ranking.subjects)))
     if ranking.shared > 0 and fitting:
-        stages.append(("shared", lambda found: boost_shared(found, asked_in(queries), ranking.shared)))
+        stages.append(("shared", lambda found: boost_shared(found, asked, ranking.shared)))
     return stages
 
 
@@ -135,12 +127,7 @@ def after_reranking(
     """
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
-        stages.append(
-            (
-                "recency",
-                lambda found: apply_recency(found, ranking.recency_weight, asked_at, ranking.recency_days),
-            )
-        )
+        stages.append(("recency", lambda found: apply_recency(found, ranking.recency_weight, asked_at)))
     if least is not None:
         stages.append(("wanted", lambda found: _from(found, least)))
     if overtaking:
@@ -220,38 +207,30 @@ def _relatedness(scored: Scored, asked: Sequence[frozenset[str]], unrelated: flo
 
     Where similarity is not known, words count alone.
     """
-    shared, similar = _shared(scored, asked), scored.scores.get("semantic")
+    shared, similar = share_asked(asked, stems_of(scored.fact.text)), scored.scores.get("semantic")
     if similar is None:
         return shared
     return MEANING * (similar - unrelated) / (1 - unrelated) + (1 - MEANING) * shared
-
-
-def _shared(scored: Scored, asked: Sequence[frozenset[str]]) -> float:
-    """Return the share of a query's words that a fact has, for the query of which it has most."""
-    stems = stems_of(scored.fact.text)
-    return max((len(words & stems) / len(words) for words in asked if words), default=0.0)
 
 
 def _from(found: Sequence[Scored], least: float) -> list[Scored]:
     return [scored for scored in found if scored.score >= least]
 
 
-def apply_recency(
-    found: Sequence[Scored], weight: float, asked_at: datetime, days: float = 30.0
-) -> list[Scored]:
+def apply_recency(found: Sequence[Scored], weight: float, asked_at: datetime) -> list[Scored]:
     """`weight` 0 to 1; a fact is as old as its version (`valid_from`), and never younger than new."""
     if weight <= 0:
         return list(found)
     return best_first(
         scored.now("recency", (1 - weight) * scored.score + weight * fresh, fresh)
-        for scored, fresh in ((scored, freshness(scored.fact.valid_from, asked_at, days)) for scored in found)
+        for scored, fresh in ((scored, freshness(scored.fact.valid_from, asked_at)) for scored in found)
     )
 
 
-def freshness(stated: datetime, asked_at: datetime, days: float = 30.0) -> float:
-    """Return 1 for a new fact, 1/e after `days`."""
+def freshness(stated: datetime, asked_at: datetime) -> float:
+    """Return 1 for a new fact, 1/e after 30 days."""
     age = max(0.0, (asked_at - stated).total_seconds() / SECONDS_OF_DAY)
-    return exp(-age / days)
+    return exp(-age / RECENCY_DAYS)
 
 
 def boost_siblings(found: Sequence[Scored], weight: float) -> list[Scored]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Ranked, Scored, When
 from eden_memory.search.question_times import OWN_AND_OTHER, PRESENT_AND_PAST, QuestionKind, spans_of
 from eden_memory.search.ranking import (
+    RERANK_POOL,
     Ranking,
     Stage,
     after_reranking,
@@ -327,20 +328,19 @@ class SearchEngine:
         with search.trace.timed("fusion") as left:
             left.extend(fused(lists, ranking, request.search_type))
         spans = [span for query in search.queries for span in spans_of(query, request.asked_at)]
-        found = _through(
-            before_reranking(ranking, search.queries, spans, request.search_type), left, search.trace
-        )
+        asked = asked_in(search.queries)
+        found = _through(before_reranking(ranking, asked, spans, request.search_type), left, search.trace)
         found = await self._reranked(found, search)
         now = ranking.newer and request.when.is_now and not spans
-        overtaking = await self._overtaking(found, lists, search) if now else frozenset[Overtaking]()
+        overtaking = await self._overtaking(found, lists, search, asked) if now else frozenset[Overtaking]()
         last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, overtaking)
         return _through(last, found, search.trace)
 
     async def _overtaking(
-        self, found: Sequence[Scored], lists: Sequence[QueryLists], search: SearchRun
+        self, found: Sequence[Scored], lists: Sequence[QueryLists], search: SearchRun, asked: Set[str]
     ) -> frozenset[Overtaking]:
         """Return which newer facts go above older ones; the examples are embedded only if there may be any."""
-        needed = tense_needed(found, asked_in(search.queries), search.ranking.unrelated)
+        needed = tense_needed(found, asked, search.ranking.unrelated)
         if not needed:
             return frozenset()
         tense = await self._told(self._tense, lists, search)
@@ -371,12 +371,12 @@ class SearchEngine:
             return found
         try:
             with search.trace.timed("rerank") as left:
-                pool = found[: search.ranking.rerank_pool]
+                pool = found[:RERANK_POOL]
                 async with asyncio.timeout(RERANK_SECONDS):
                     best = await _relevances(
                         self._reranker, search.queries, [scored.fact.text for scored in pool]
                     )
-                left.extend(reranked(pool, best, search.ranking.rerank_least))
+                left.extend(reranked(pool, best))
         except Exception as error:  # noqa: BLE001 - the edge where a reranker that failed becomes a warning
             search.trace.degraded("rerank", error)
             return found

@@ -1,6 +1,6 @@
 """The checked request of a search, its report, and messages that are not formed yet."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -69,7 +69,7 @@ class SearchRequest:
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     """The moment from which "last week" and a fact's age are counted; aware."""
     recency_weight: float | None = None
-    """0 to 1, how much of the score is freshness; None: as the settings say."""
+    """0 to 1, how much of the score is freshness; None: not at all."""
     score_threshold: float | None = None
     """Facts with a lower score are left out; the score is relative, 1 for the best of every list."""
     related: bool = False
@@ -219,20 +219,16 @@ def found_unformed(
 
 
 def _scored(queries: Iterable[str], messages: Iterable[RecentMessage]) -> list[Scored]:
-    from eden_memory.search.text_index import asked_words, stems_of  # noqa: PLC0415 - loads tantivy
+    from eden_memory.search.text_index import share_asked, stems_asked, stems_of  # noqa: PLC0415 - loads tantivy
 
-    asked = [stems for query in queries if (stems := {word.stem for word in asked_words(query)})]
-    scored = ((_share(asked, stems_of(message.content)), message) for message in messages)
+    asked = [stems_asked(query) for query in queries]
+    scored = ((share_asked(asked, stems_of(message.content)), message) for message in messages)
     return [(score, message) for score, message in scored if score >= LEAST_SHARE]
 
 
 def _best(found: Iterable[Scored], most: int) -> tuple[FoundMessage, ...]:
     best = sorted(found, key=lambda pair: (pair[0], pair[1].said_at), reverse=True)
     return tuple(_found(message, score) for score, message in best[: min(most, MOST_UNFORMED)])
-
-
-def _share(asked: Sequence[set[str]], stems: Set[str]) -> float:
-    return max((len(words & stems) / len(words) for words in asked), default=0.0)
 
 
 def _found(message: RecentMessage, score: float) -> FoundMessage:

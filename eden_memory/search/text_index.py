@@ -8,7 +8,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import log
@@ -337,6 +337,11 @@ def stems_asked(query: str) -> frozenset[str]:
 def stems_of(text: str) -> frozenset[str]:
     """Return a fact's words in the form in which they are compared with a query's."""
     return frozenset(map(_stem, words_of(text)))
+
+
+def share_asked(asked: Iterable[Set[str]], stems: Set[str]) -> float:
+    """Return the share of a query's words that are among these, for the query of which most are."""
+    return max((len(words & stems) / len(words) for words in asked if words), default=0.0)
 
 
 def first_stem(text: str) -> str | None:

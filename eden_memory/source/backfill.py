@@ -35,7 +35,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import PART, DocumentPage, RereadRequest, SourceFailed
 from eden_memory.schemas.events.chat import AGENT_SIDE, rules_of
 from eden_memory.source.leader import Leader, PublishFailed
-from eden_memory.source.message_mapping import TOPIC, Origin
+from eden_memory.source.message_mapping import TOPIC, Origin, Reason
 from eden_memory.source.messages_store import MappingVersions
 from eden_memory.source.position_store import RereadOutcome, TailerPosition
 from eden_memory.source.source_mapping import Mapped
@@ -309,12 +309,12 @@ async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Or
                 for partition in elsewhere
             ]
             changed += [*moved, _dated(known, record) if origin == "reread" else record]
-    ended = [
-        leader.mapping.tombstone(key, page.version, page.time, "deleted", partition)
-        for key in mapped.deleted
-        for partition in known.meet(key)
+    refused = [leader.mapping.key_of(unmapped.document) for unmapped in mapped.unmapped]  # by dead letters
+    mapped.records[:] = [
+        *changed,
+        *_ends(leader, known, page, mapped.deleted, "deleted"),
+        *_ends(leader, known, page, filter(None, refused), "moved"),
     ]
-    mapped.records[:] = changed + ended + _lost_their_session(leader, known, page, mapped)
     return mapped
 
 
@@ -327,13 +327,13 @@ def _dated(known: Known, record: Outgoing) -> Outgoing:
     return record._replace(value=orjson.dumps(fields))
 
 
-def _lost_their_session(leader: Leader, known: Known, page: DocumentPage, mapped: Mapped) -> list[Outgoing]:
-    """Return tombstones for messages that can no longer be recorded; they go to the dead letters."""
-    keys = [leader.mapping.key_of(refused.document) for refused in mapped.unmapped]
+def _ends(
+    leader: Leader, known: Known, page: DocumentPage, keys: Iterable[bytes], reason: Reason
+) -> list[Outgoing]:
+    """Return tombstones for messages that are recorded no more, in every partition that holds one of them."""
     return [
-        leader.mapping.tombstone(key, page.version, page.time, "moved", partition)
+        leader.mapping.tombstone(key, page.version, page.time, reason, partition)
         for key in keys
-        if key is not None
         for partition in known.meet(key)
     ]
 

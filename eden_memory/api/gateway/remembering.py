@@ -107,14 +107,14 @@ class Remembering:
     ) -> Found:
         """Search, without facts that are hardly related, unless the caller sets a score threshold."""
         most = self._gateway.top_k if asked.top_k is None else asked.top_k
-        if not message or not most or not self._memory.search or self._memory.recall == "off":
+        if not message or not most or (by := self._memory.recalls_by) is None:
             return Found()
         report = await service.explain_search(
             [query_of(message, self._settings)],
             session=who.session,
             user=who.user,
             top_k=most,
-            search_type="text" if self._memory.recall == "words" else "hybrid",
+            search_type=by,
             scopes=who.scopes,
             related=asked.score_threshold is None,
             recency_weight=asked.recency_weight,

@@ -155,7 +155,6 @@ Pair = tuple[int | None, int | None]
 """Hashes of a document in live and rebuilt memory; None: it is not there."""
 
 PAGE = 500
-BY_COLLECTION = {kind.COLLECTION: kind for kind in KINDS}
 
 ONE_A_SCOPE = frozenset({Consolidated.COLLECTION, Snapshot.COLLECTION})
 """Their ids are scope keys."""

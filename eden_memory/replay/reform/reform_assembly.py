@@ -59,9 +59,9 @@ LIVE = (
 )
 """Stages of live formation that a window goes through: while they have work, a reform holds back."""
 LEAST_SLOTS = 8
+"""Even of one window, several scopes are worked on side by side."""
 BESIDE_LIVE = 1
 """Windows of a reform in progress while live formation has any."""
-"""Even of one window, several scopes are worked on side by side."""
 BOUNDS = Bounds(commit_seconds=0.2, poll_seconds=0.1, stop_seconds=10.0)
 Row = dict[str, Any]
 

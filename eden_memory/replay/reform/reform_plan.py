@@ -272,8 +272,6 @@ class SessionsOfScopes:
     """The scopes of sessions, to find those that memory of changed windows does not reach."""
 
     def __init__(self) -> None:
-        self.as_before = 0
-        """Windows that are as before."""
         self._as_before: defaultdict[str, int] = defaultdict(int)
         self._changed: set[str] = set()
         self._scopes: defaultdict[str, set[str]] = defaultdict(set)
@@ -282,10 +280,14 @@ class SessionsOfScopes:
         """Add a window."""
         session = window.session_id
         self._scopes[session] |= {scope.key for scope in window.scopes}
-        self.as_before += as_before
         self._as_before[session] += as_before
         if not as_before:
             self._changed.add(session)
+
+    @property
+    def as_before(self) -> int:
+        """Windows that are as before."""
+        return sum(self._as_before.values())
 
     def untouched(self) -> int:
         """Return the windows of sessions that share no scope with a changed one, also not through others."""

@@ -57,12 +57,17 @@ def note_of(names: Names) -> str:
     return f"restored:{names[SessionState.COLLECTION]}"
 
 
+def _of(database: AsyncDatabase[Row], names: Names, collection: str) -> AsyncCollection[Row]:
+    concern = WriteConcern("majority", j=True)
+    return database.get_collection(names[collection], write_concern=concern)
+
+
 class MongoRestored:
     """The trigger's collections under `names`; the note of what was done is in `installation`, shared by all."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
-        self._notes = self._of(NOTES)
+        self._notes = _of(self._database, self._names, NOTES)
         self._id = note_of(names)
 
     async def begin(self) -> Mapping[str, Any] | None:
@@ -71,7 +76,7 @@ class MongoRestored:
         if note is not None and note["done"]:
             return note["told"]
         for kind in TRIGGER:
-            collection = self._of(kind.COLLECTION)
+            collection = _of(self._database, self._names, kind.COLLECTION)
             if note is not None:
                 await collection.delete_many({})
             elif await collection.find_one({}, {"_id": 1}) is not None:
@@ -103,11 +108,14 @@ class MongoRestored:
         for kind, some in rows.items():
             if some:
                 writes = [ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in some]
-                await self._of(kind.COLLECTION).bulk_write(writes, ordered=False)
+                await _of(self._database, self._names, kind.COLLECTION).bulk_write(writes, ordered=False)
 
     async def count(self) -> dict[str, int]:
         """Return what is there: messages, those that wait, windows, messages of windows whose text is gone."""
-        messages, windows = self._of(Message.COLLECTION), self._of(WindowTexts.COLLECTION)
+        messages, windows = (
+            _of(self._database, self._names, Message.COLLECTION),
+            _of(self._database, self._names, WindowTexts.COLLECTION),
+        )
         textless = {"$filter": {"input": "$messages", "cond": {"$eq": ["$$this.text", None]}}}
         counted = await windows.aggregate(
             [
@@ -131,10 +139,6 @@ class MongoRestored:
         """The note goes with the namespace."""
         await self._notes.delete_one({"_id": self._id})
 
-    def _of(self, collection: str) -> AsyncCollection[Row]:
-        concern = WriteConcern("majority", j=True)
-        return self._database.get_collection(self._names[collection], write_concern=concern)
-
 
 def _erased(window: StoredWindow) -> Row:
     """A window whose memory was formed long ago: without its texts, as they are seven days later."""
@@ -150,7 +154,7 @@ class MongoLost:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
-        self._notes = self._of("installation")
+        self._notes = _of(self._database, self._names, "installation")
 
     async def state(self) -> State | None:
         """How far an earlier run has come; None: there was none."""
@@ -186,22 +190,20 @@ class MongoLost:
             ]
             writes.append(UpdateOne({"_id": key}, change))
         if writes:
-            await self._of(Snapshot.COLLECTION).bulk_write(writes, ordered=False)
+            await _of(self._database, self._names, Snapshot.COLLECTION).bulk_write(writes, ordered=False)
 
     async def forgotten_blobs(self) -> AsyncGenerator[list[str]]:
         """Names (`KEY@5`) of blob versions that are marked as forgotten, some at a time."""
         some: list[str] = []
-        async for row in self._of(ForgottenMark.COLLECTION).find({"kind": "blob"}, {"target": 1}):
+        async for row in _of(self._database, self._names, ForgottenMark.COLLECTION).find(
+            {"kind": "blob"}, {"target": 1}
+        ):
             some.append(str(row["target"]))
             if len(some) == TOGETHER:
                 yield some
                 some = []
         if some:
             yield some
-
-    def _of(self, collection: str) -> AsyncCollection[Row]:
-        concern = WriteConcern("majority", j=True)
-        return self._database.get_collection(self._names[collection], write_concern=concern)
 
 
 async def follow_from_now(
