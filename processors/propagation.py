@@ -116,7 +116,7 @@ class Propagation:
         """Return what goes to one broader scope."""
         stated, provider, call = await self._stated(delivery, event, target, candidates)
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
-        names = (await self._sharing.known(target.agent_id)).names
+        names = (await self._sharing.known(target.agent_id)).names if stated else frozenset[str]()
         tried = call is None or await self._sharing.may_judge(provider, call)
         said = {
             name: standing[name].statement(item, text, names) if tried else None

@@ -57,9 +57,7 @@ class Tailer:
         elif change.operation == REPLACE or self._matters(change):
             self._moved(mapped, change)
             time = messages.second(change.time)
-            edited = change.operation == REPLACE or any(
-                _touches(change, path) for path in messages.text_paths
-            )
+            edited = change.operation == REPLACE or self._edits(change)
             record(mapped, change.document, change.version, time, "stream", even_empty=True, edited=edited)
 
     def _ended(self, mapped: Mapped, change: ChangeEvent, last: Document | None) -> None:
@@ -91,10 +89,10 @@ class Tailer:
 
     def _repeats(self, later: ChangeEvent, earlier: ChangeEvent) -> bool:
         """Tell whether the record of `later` says all that the one of `earlier` does: also that the text changed."""
-        paths = self._messages.text_paths
-        return any(_touches(later, path) for path in paths) or not any(
-            _touches(earlier, path) for path in paths
-        )
+        return self._edits(later) or not self._edits(earlier)
+
+    def _edits(self, change: ChangeEvent) -> bool:
+        return any(_touches(change, path) for path in self._messages.text_paths)
 
     def _superseded(self, changes: Sequence[ChangeEvent]) -> set[int]:
         """Return the indexes of updates that a later update repeats; an update that may move its message stays."""

@@ -9,6 +9,7 @@ from bson import ObjectId
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
+from eden_memory.formation.sharing_store import agents_that_say
 from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
 from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_back
 from eden_memory.replay.installation import installation
@@ -179,7 +180,8 @@ def _shown(hidden_item: HiddenItem) -> Row:
 
 async def _found(settings: Settings) -> list[HiddenItem]:
     async with installation(settings) as at:
-        hidden = MongoHidden(at.database, at.settings.names, settings.memory.sharing)
+        learning = await agents_that_say(at.source, settings)
+        hidden = MongoHidden(at.database, at.settings.names, settings.memory.sharing, learning)
         return [item async for item in hidden.items()]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import given_to_all
 from eden_memory.forgotten import Marks
 from eden_memory.formation.occurrence import occurrence
@@ -20,7 +21,6 @@ from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import NotShared, Scope, ScopeKind
 
-_OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
 SHARED_ROLES = frozenset({"user", "assistant", "system", "other"})
 _VOUCHED = frozenset({"assistant", "system"})
 """Roles that speak for the agent: no user's words, and no tool's."""
@@ -154,7 +154,7 @@ class ScopeAssignment:
         """Return the scope that an item may go to (None: nowhere), and the check that kept it from the one named."""
         if named.kind == "user":  # one label stands for every author's own scope
             return self._users(text, sources, whole=whole) or self._home("session"), None
-        if named.kind not in _OPEN_TO_OTHERS:
+        if named.kind not in WIDE:
             return named, None
         withheld = self._withheld(named, stated, text, sources, provenance)
         if withheld is None:

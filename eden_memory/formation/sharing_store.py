@@ -2,6 +2,7 @@
 
 import re
 import time
+from asyncio import gather
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from eden_memory.settings import Settings
 Database = AsyncDatabase[dict[str, Any]]
 Row = Mapping[str, Any]
 MOST_USERS = 10_000
-"""Users of an agent whose names are looked for, those with the newest memory."""
+"""Users of an agent whose names are looked for, those with the most facts."""
 MOST_GIVEN = 500
 MOST_TAKEN_BACK = 50
 MOST_AGENTS, MOST_NAMED = 1_000, 8
@@ -58,11 +59,9 @@ class MongoSharing:
             return kept[1]
         at = self._clock()
         found = SharedKnowledge(
-            await self._names_of_users(agent_id),
-            await self._given(agent_id),
-            await self._taken_back(agent_id),
+            *await gather(self._names_of_users(agent_id), self._given(agent_id), self._taken_back(agent_id))
         )
-        if len(self._known) >= MOST_USERS:
+        if len(self._known) >= MOST_AGENTS:
             self._known.clear()
         self._known[agent_id] = at, found
         return found
@@ -77,10 +76,15 @@ class MongoSharing:
     async def _names_of_users(self, agent_id: str) -> frozenset[str]:
         """Return the names in the users' documents; of those without one, ids that are made of letters alone."""
         query: Row = {"agent_id": agent_id, "scope": "user"}
-        newest = self._of(Snapshot.COLLECTION).find(query, {"_id": 1}, sort=[("_id", 1)], limit=MOST_USERS)
-        users = [user async for row in newest if (user := Scope.of_key(row["_id"], agent_id).user_id)]
+        order = [("active_facts", -1)]  # as an index has them
+        most = self._of(Snapshot.COLLECTION).find(query, {"_id": 1}, sort=order, limit=MOST_USERS)
+        users = [user async for row in most if (user := Scope.of_key(row["_id"], agent_id).user_id)]
         collection = self._users.collection
-        rows = {} if collection is None else await documents_by_id(self._source[collection], users)
+        rows = (
+            {}
+            if collection is None
+            else await documents_by_id(self._source[collection], users, {self._users.name: 1})
+        )
         name_of = getter(self._users.name)
         named = {user: name_of(rows.get(user, {})) for user in users}
         return frozenset(filter(None, (_called(user, name) for user, name in named.items())))
@@ -156,7 +160,7 @@ class Learning:
 
 async def learning(source: Database, memory: Database, settings: Settings, mode: SharingMode) -> Learning:
     """Return which agents learn with a mode, or would with `agents` where it is private."""
-    chosen, refused = await _agents_that_say(source, memory, settings)
+    chosen, refused = await _agents_chosen(source, memory, settings)
     listed = (
         _listed(chosen)
         or "none yet (`agent_memory_enabled: true` in an agent's document, or its stream, says so)"
@@ -169,19 +173,24 @@ async def learning(source: Database, memory: Database, settings: Settings, mode:
     if mode == "team":
         but = f", but for {_listed(refused)}" if refused else ""
         said = f"team: every agent learns from what its users say{but}, and all of its users see that"
-    lacks = lacking(settings, await stored_trials(memory, settings.names), settings.memory.sharing_mistakes)
+    lacks = lacking(settings, await stored_trials(memory, settings.names))
     return Learning(mode, said, tuple(lacks) if mode == "team" or chosen else ())
 
 
-async def _agents_that_say(
+async def agents_that_say(source: Database, settings: Settings, most: int = 0) -> set[str]:
+    """Return the agents whose own document says that they learn from their users; `most`: 0 for all."""
+    agents = settings.agents
+    if agents.collection is None:
+        return set()
+    rows = source[agents.collection].find({agents.agent_memory_enabled: True}, {"_id": 1}, limit=most)
+    return {encode_id(row["_id"]) async for row in rows}
+
+
+async def _agents_chosen(
     source: Database, memory: Database, settings: Settings
 ) -> tuple[list[str], list[str]]:
     """Return the agents whose stream or document says that they learn, and those whose stream says the opposite."""
-    agents, say = settings.agents, dict[str, bool]()
-    if agents.collection is not None:
-        query = {agents.agent_memory_enabled: True}
-        rows = source[agents.collection].find(query, {"_id": 1}, limit=MOST_AGENTS)
-        say = {encode_id(row["_id"]): True async for row in rows}
+    say = dict.fromkeys(await agents_that_say(source, settings, MOST_AGENTS), True)
     query = {"scope": "agent", "sharing": {"$in": ["team", "private"]}}
     streams = memory[settings.names[Stream.COLLECTION]].find(
         query, {"agent_id": 1, "sharing": 1}, limit=MOST_AGENTS

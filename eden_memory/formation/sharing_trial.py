@@ -147,8 +147,9 @@ def _asked(
     return prompts.reflection_extraction(reflecting, FENCE, short=short), StatedReflections
 
 
-def lacking(settings: Settings, tried: Mapping[tuple[str, str, str], int], most: int) -> Iterator[str]:
+def lacking(settings: Settings, tried: Mapping[tuple[str, str, str], int]) -> Iterator[str]:
     """Yield why a configured model may not share what users said; `tried`: personal statements shared, by model."""
+    most = settings.memory.sharing_mistakes
     for provider, model, prompt in judging_models(settings):
         name, found = provider_name(provider), tried.get((provider_name(provider), model, prompt))
         if found is None:

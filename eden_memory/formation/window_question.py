@@ -5,6 +5,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import Streams
 from eden_memory.errors import PermanentError
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
@@ -139,7 +140,7 @@ class WindowQuestions:
             self._windows.windows([window.formation_id]),
             self._streams.of(window.agent_id),
             self._model.earlier(asking.unit),
-            self._sharing.known(window.agent_id),
+            self._known(window, scopes),
         )
         stored = windows.get(window.formation_id)
         if stored is None:
@@ -164,6 +165,12 @@ class WindowQuestions:
             shared,
             self._shared_roles,
         )
+
+    async def _known(self, window: Window, scopes: Sequence[Scope]) -> SharedKnowledge:
+        """Return what shared memory is checked by; nothing is read where no scope is offered that others see."""
+        if not any(scope.kind in WIDE for scope in scopes):
+            return SharedKnowledge()
+        return await self._sharing.known(window.agent_id)
 
     async def may_judge(self, answered: Answered[A]) -> bool:
         """Return whether an answer's judgement may share what users said; the offline rules' may."""

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from pymongo import ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
@@ -122,11 +123,21 @@ class HiddenItem:
 
 
 class MongoHidden:
-    """Finds hidden memory of one namespace; `chosen`: the mode that this process is set to."""
+    """Finds hidden memory of one namespace; `chosen`: the mode that this process is set to.
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names, chosen: SharingMode | None = None) -> None:
+    `learning`: the agents whose own document says that they learn from their users; :meth:`items` asks it.
+    """
+
+    def __init__(
+        self,
+        database: AsyncDatabase[Row],
+        names: Names,
+        chosen: SharingMode | None = None,
+        learning: Collection[str] = (),
+    ) -> None:
         self._database, self._names = database, names
         self._chosen: SharingMode | None = chosen
+        self._learning = learning
 
     async def sharing(self) -> SharingMode:
         """Return the mode that readers apply; it is read each time, so that a switch takes effect at once."""
@@ -170,11 +181,9 @@ class MongoHidden:
     async def _private_scopes(self) -> list[Scope]:
         streams, sharing = MongoStreams(self._database, self._names), await self.sharing()
         found: list[Scope] = []
-        async for row in (
-            self._of(Snapshot.COLLECTION).find({"scope": {"$in": sorted(WIDE)}}, {"agent_id": 1}).sort("_id")
-        ):
-            scope = Scope.of_key(row["_id"], row["agent_id"])
-            if private_keys([scope], await streams.of(scope.agent_id), sharing):
+        for scope in await wide_scopes(self._of(Snapshot.COLLECTION)):
+            learns = scope.agent_id in self._learning
+            if private_keys([scope], await streams.of(scope.agent_id), sharing, learns=learns):
                 found.append(scope)
         return found
 
@@ -190,6 +199,12 @@ class MongoHidden:
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
+
+
+async def wide_scopes(snapshots: AsyncCollection[Row]) -> list[Scope]:
+    """Return the scopes of this collection that more than one user may see, by key."""
+    rows = snapshots.find({"scope": {"$in": sorted(WIDE)}}, {"agent_id": 1}).sort("_id")
+    return [Scope.of_key(row["_id"], row["agent_id"]) async for row in rows]
 
 
 async def refuse_unhiding(database: AsyncDatabase[Row], names: Names, chosen: SharingMode | None) -> None:

@@ -13,9 +13,8 @@ from uuid import UUID
 from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import WIDE
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.memory.snapshot_store import of_users
+from eden_memory.memory.snapshot_store import of_users, wide_scopes
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import Names
@@ -203,16 +202,18 @@ class SharedItems:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
 
-    async def newest(self, limit: int, agent_id: str | None = None) -> list[SharedItem]:
+    async def newest(self, limit: int) -> list[SharedItem]:
         """Return what stands of it, newest first."""
-        return await self._found({}, limit, agent_id)
+        return await self._found({}, limit)
 
     async def of(self, ids: Collection[str]) -> list[SharedItem]:
         """Return those of the items that stand."""
-        return await self._found({"_id": {"$in": list(ids)}}, len(ids), None)
+        return await self._found({"_id": {"$in": list(ids)}}, len(ids))
 
-    async def _found(self, query: Row, limit: int, agent_id: str | None) -> list[SharedItem]:
-        scopes = {scope.key: scope for scope in await self._scopes(agent_id)}
+    async def _found(self, query: Row, limit: int) -> list[SharedItem]:
+        scopes = {
+            scope.key: scope for scope in await wide_scopes(self._database[self._names[Snapshot.COLLECTION]])
+        }
         found: list[SharedItem] = []
         for kind, collection, standing in (
             ("fact", Fact.COLLECTION, {"active": True}),
@@ -222,11 +223,6 @@ class SharedItems:
             rows = self._database[self._names[collection]].find(wanted, {"embedding": 0, "history": 0})
             found += [_item(kind, row, scopes) async for row in rows.sort("said_at", -1).limit(limit)]
         return sorted(found, key=lambda item: item.said_at, reverse=True)[:limit]
-
-    async def _scopes(self, agent_id: str | None) -> list[Scope]:
-        query: Row = {"scope": {"$in": sorted(WIDE)}, **({} if agent_id is None else {"agent_id": agent_id})}
-        rows = self._database[self._names[Snapshot.COLLECTION]].find(query, {"agent_id": 1})
-        return [Scope.of_key(row["_id"], row["agent_id"]) async for row in rows]
 
 
 def _item(kind: Any, row: Row, scopes: dict[str, Scope]) -> SharedItem:

@@ -73,7 +73,9 @@ async def found_documents(
     return list(readable(kind, await each.find(query, fields, **options).to_list(), dict[str, Any]))
 
 
-async def documents_by_id(collection: AsyncCollection[Any], typed_ids: Iterable[str]) -> dict[str, Row]:
+async def documents_by_id(
+    collection: AsyncCollection[Any], typed_ids: Iterable[str], fields: Any = None
+) -> dict[str, Row]:
     """Return documents of the application by typed id; those that cannot be decoded are Unreadable.
 
     MongoDB finds 5.0 for 5: a document has the id that it was asked for by.
@@ -82,7 +84,7 @@ async def documents_by_id(collection: AsyncCollection[Any], typed_ids: Iterable[
     if not names:
         return {}
     plain, found = collection.with_options(codec_options=PLAIN), dict[str, Row]()
-    async for batch in plain.find_raw_batches({"_id": {"$in": list(names)}}):
+    async for batch in plain.find_raw_batches({"_id": {"$in": list(names)}}, fields):
         for row in decode_documents(cast(bytes, batch)):
             identity = row["_id"]
             value = identity.to_decimal() if isinstance(identity, Decimal128) else identity

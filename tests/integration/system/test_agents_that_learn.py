@@ -89,6 +89,8 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
 
             listed = json.loads(await eden(running.settings, "sharing", "list", "--json"))
             assert {item["content"] for item in listed if item["kind"] == "fact"} == {BUDGET, MOVES}
+            hidden = json.loads(await eden(running.settings, "sharing", "list", "--hidden", "--json"))
+            assert hidden == [], "what its users see is nothing to retire"
             (moved,) = (item for item in listed if item["content"] == MOVES)
             assert (moved["users"], len(moved["sessions"])) == (["s.dora"], 1)
             await eden(running.settings, "sharing", "move", moved["id"])
