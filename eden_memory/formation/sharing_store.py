@@ -10,11 +10,11 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.directory.stream_store import agents_that_say
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL
 from eden_memory.memory.user_memory_store import TAKEN_BACK
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import documents_by_id
 from eden_memory.names import Names
@@ -175,15 +175,6 @@ async def learning(source: Database, memory: Database, settings: Settings, mode:
         said = f"team: every agent learns from what its users say{but}, and all of its users see that"
     lacks = lacking(settings, await stored_trials(memory, settings.names))
     return Learning(mode, said, tuple(lacks) if mode == "team" or chosen else ())
-
-
-async def agents_that_say(source: Database, settings: Settings, most: int = 0) -> set[str]:
-    """Return the agents whose own document says that they learn from their users; `most`: 0 for all."""
-    agents = settings.agents
-    if agents.collection is None:
-        return set()
-    rows = source[agents.collection].find({agents.agent_memory_enabled: True}, {"_id": 1}, limit=most)
-    return {encode_id(row["_id"]) async for row in rows}
 
 
 async def _agents_chosen(

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 from fastapi import FastAPI
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from eden_memory.access.admission_store import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway, gateway_router
@@ -39,9 +39,10 @@ class Chats:
         return self.upstream.came[-1]
 
     def client(self, key: str | None = None, **more: Any) -> AsyncOpenAI:
-        """OpenAI's client, with a key of ours or without."""
+        """OpenAI's client, with a key of ours or without; it reads no certificates, which takes 50 ms of the loop."""
         headers = {"X-Eden-Key": key} if key is not None else {}
         given: Row = {"base_url": f"{self.url}/v1", "api_key": CALLERS_KEY, "max_retries": 0}
+        given["http_client"] = DefaultAsyncHttpxClient(verify=False)
         return AsyncOpenAI(**(given | more), default_headers=headers)
 
     async def say(self, *texts: str, key: str | None = None, **fields: Any) -> Any:

@@ -26,6 +26,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "SESSIONS_COLLECTION": settings.sessions.collection,
         "USERS_COLLECTION": settings.users.collection,
         "GROUPS_COLLECTION": settings.groups.collection,
+        "AGENTS_COLLECTION": settings.agents.collection,
         "LLM": settings.llm,
         "EMBEDDER": settings.embedder,
         "MODELS_FAST": settings.models.fast,

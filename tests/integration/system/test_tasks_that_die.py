@@ -143,6 +143,8 @@ async def next_of(
 
 async def killed(tasks: Tasks, process: "asyncio.Task[None]", kind: Kind, task: asyncio.Task[Any]) -> None:
     """The task meets an error: then the process ends with it, or the task goes on or is begun again."""
+    if task.done():  # it had done its work before the process was ready
+        return
     waiter = waiter_of(task)
     assert waiter is not None
     waiter.set_exception(Killed("a defect"))
