@@ -37,12 +37,11 @@ from eden_memory.memory.snapshot_projection import recent_fact
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.mongo.readable import readable
+from eden_memory.mongo.refusals import DUPLICATE_KEY
 from eden_memory.names import Names
 from eden_memory.schemas.documents import RECENT_FACTS, Context, Fact, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, SharingMode
 from eden_memory.settings import Settings
-
-DUPLICATE_KEY = 11_000
 
 PAGE, CLAUSES = 500, 200
 

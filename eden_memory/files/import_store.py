@@ -32,6 +32,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT
+from eden_memory.mongo.refusals import DUPLICATE_KEY
 from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxFactCommand, Message, Snapshot, Stream
@@ -43,7 +44,6 @@ Row = dict[str, Any]
 
 AUDIENCE: TypeAdapter[Audience] = TypeAdapter(Audience)
 
-DUPLICATE = 11_000
 
 AT_ONCE = 1_000
 """Ids of one query, and requests of one write."""
@@ -127,7 +127,7 @@ class MongoImports:
                 left = left[AT_ONCE:]
             except BulkWriteError as error:
                 (failed,) = error.details["writeErrors"]
-                if failed["code"] != DUPLICATE:
+                if failed["code"] != DUPLICATE_KEY:
                     raise
                 left = left[failed["index"] + 1 :]
 

@@ -22,6 +22,7 @@ from eden_memory.memory.snapshot_projection import buffered, recent_fact
 from eden_memory.memory.snapshot_store import SnapshotCache
 from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import Row, document_of, row_of
+from eden_memory.mongo.refusals import DUPLICATE_KEY
 from eden_memory.mongo.transactions import Orphans
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
@@ -286,7 +287,6 @@ LONGEST_LOCK_SECONDS = 90.0
 """A transaction left open locks what it wrote: for 60 s, unless the server is set otherwise."""
 TOGETHER = 600
 """Approximate records of one transaction: a commit costs several times as much as one of them."""
-DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
 Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany | DeleteOne
 

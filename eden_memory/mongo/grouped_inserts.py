@@ -9,8 +9,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DocumentTooLarge, WriteConcernError, WriteError
 
 from eden_memory.errors import describe
+from eden_memory.mongo.refusals import DUPLICATE_KEY
 
-DUPLICATE_KEY = 11_000
 MOST = 500
 Document = dict[str, Any]
 _Waiting = tuple[Document, "asyncio.Future[str | None]"]

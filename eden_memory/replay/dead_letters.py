@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -51,7 +52,9 @@ class DeadLetterHandling:
 
     async def chosen(self, wanted: DeadLetterFilter, ids: Collection[str] | None) -> list[DeadLetter]:
         """Return unsettled dead letters, only those of `ids` if there are any; raises NotFound if one is missing."""
-        found = [letter async for letter in self.found(wanted) if not ids or letter.id in ids]
+        if ids:
+            wanted = replace(wanted, ids=tuple(ids))
+        found = [letter async for letter in self.found(wanted)]
         missing = set(ids or ()) - {letter.id for letter in found}
         if missing:
             raise NotFound(f"unknown or settled: {', '.join(sorted(missing))}", "See `eden dead list --all`.")

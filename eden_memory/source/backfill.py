@@ -38,7 +38,7 @@ from eden_memory.source.leader import Leader, PublishFailed
 from eden_memory.source.message_mapping import TOPIC, Origin, Reason
 from eden_memory.source.messages_store import MappingVersions
 from eden_memory.source.position_store import RereadOutcome, TailerPosition
-from eden_memory.source.source_mapping import Mapped
+from eden_memory.source.source_mapping import TAILER, Mapped
 from eden_memory.stages.publishing import partition_for
 
 log = LibraryLogger("eden.tailer")
@@ -483,14 +483,16 @@ class MessageRereader:
         leader, counts = self.leader, _Counts()
         await leader.settle()  # so that the topic is read as it will stay
         async with known_messages(self.topic) as known:
-            progress = ReadProgress("reading messages again", await leader.source.messages.count(), 0)
-            passed = 0
+            named = request.documents
+            total = len(named) if named is not None else await leader.source.messages.count()
+            progress, passed = ReadProgress("reading messages again", total, 0), 0
+            held = (await leader.source.letters.count([TAILER]))[TAILER] > 0
             async for page in pages_ahead(leader, None, request.session, request.documents):
                 passed += len(page.documents)
                 selected = page
                 if request.since is not None:
                     selected = leader.mapping.created_since(page, request.since)
-                await self._page(known, selected, counts)
+                await self._page(known, selected, counts, held=held)
                 progress.report(passed)
                 if leader.stopping.is_set():
                     return None
@@ -500,14 +502,16 @@ class MessageRereader:
             await leader.source.letters.settle(counts.accepted[start : start + TOGETHER], "published")
         return counts
 
-    async def _page(self, known: Known, page: DocumentPage, counts: _Counts) -> None:
+    async def _page(self, known: Known, page: DocumentPage, counts: _Counts, *, held: bool) -> None:
+        """Publish what a page changes; `held`: whether any document has a letter that is open."""
         leader = self.leader
         mapped = await differing(leader, known, page, "reread")
         changed = [record for record in mapped.records if record.value is not None]
         counts.read += len(page.documents)
         counts.changed += len(changed)
         counts.refused += len(mapped.unmapped)
-        counts.accepted += await leader.source.letters.open_of(self._usable(page, mapped))
+        if held:
+            counts.accepted += await leader.source.letters.open_of(self._usable(page, mapped))
         await leader.publish(mapped, page.time, "reread")
         await self.versions.note(self._read_alike(page, mapped, changed))
         await leader.advance(leader.position)

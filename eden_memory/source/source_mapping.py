@@ -300,9 +300,9 @@ class SourceMapping:
                     self._deleted(mapped, document)
                     continue
                 time = self.message_mapping.written_at(document, page.time)
-                self.add_record(mapped, document, page.version, time, origin)
+                recorded = self.add_record(mapped, document, page.version, time, origin)
                 mapped.undated += self.message_mapping.created_at(document) is None
-                if origin != "backfill":
+                if not recorded and origin != "backfill":
                     self._emptied(mapped, document, page.version, time, origin)
             except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
                 written = page.time if time is None else datetime.fromisoformat(time.decode())
@@ -330,8 +330,9 @@ class SourceMapping:
         *,
         even_empty: bool = False,
         edited: bool = False,
-    ) -> None:
-        """Add the record of a message; count it if it has no text. Raises whatever the document makes it raise.
+    ) -> bool:
+        """Add the record of a message, and tell whether there is one: of a message without text there is none, it is
+        counted. Raises whatever the document makes it raise.
 
         `even_empty`: record a message without text too. `edited`: its text may have changed at `time`.
         """
@@ -341,8 +342,9 @@ class SourceMapping:
             record = self.message_mapping.record(document, version, time, origin, edited=edited)
             mapped.authorless += self.message_mapping.lacks_author(document)
             mapped.records.append(record)
-        else:
-            mapped.empty += 1
+            return True
+        mapped.empty += 1
+        return False
 
     def refuse(
         self,
@@ -363,8 +365,7 @@ class SourceMapping:
 
     def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
         with suppress(Unusable):
-            if not self.message_mapping.has_text(document):
-                mapped.emptied.append(self.message_mapping.record(document, version, time, origin))
+            mapped.emptied.append(self.message_mapping.record(document, version, time, origin))
 
     def add_request(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
         """Add what an inbox document requests."""

@@ -19,6 +19,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import ForgottenMarks, Mark
 from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names, Placement
 from eden_memory.schemas.documents import DeadLetter, GivenUp
@@ -29,7 +30,6 @@ KEPT = timedelta(days=30)
 OPEN = ("dead", "asked")
 """States of letters that nobody has settled."""
 WITHOUT_VALUE = {"value": 0}
-DUPLICATE = 11_000
 TOGETHER = 1_000
 DEAD_LETTER_INDEXES: Indexes = {
     DeadLetter.COLLECTION: (
@@ -52,12 +52,15 @@ class DeadLetterFilter:
     """Part of the reason, upper and lower case alike."""
     since: datetime | None = None
     until: datetime | None = None
+    ids: tuple[str, ...] | None = None
 
     def query(self) -> Row:
         """Return the query for them."""
         found: Row = {
             name: value for name in ("topic", "stage") if (value := getattr(self, name)) is not None
         }
+        if self.ids is not None:
+            found["_id"] = {"$in": list(self.ids)}
         if self.reason is not None:
             found["reason"] = re.compile(re.escape(self.reason), re.IGNORECASE)
         times = {"$gte": self.since, "$lt": self.until}
@@ -107,8 +110,7 @@ class DeadLetters:
         try:
             await self._letters.bulk_write([_stored(letter) for letter in letters], ordered=False)
         except BulkWriteError as error:
-            if any(refused["code"] != DUPLICATE for refused in error.details["writeErrors"]):
-                raise
+            only_duplicates(error)
         named = {letter.id: ids_named(letter) for letter in letters}
         marks = await self._forgotten.among({pair for ids in named.values() for pair in ids.pairs()})
         gone = [letter for letter in letters if named[letter.id].gone(marks)]

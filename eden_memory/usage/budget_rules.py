@@ -106,12 +106,18 @@ class HeldWindow:
         return HELD + self.budget
 
 
+def concerning(agent_id: str | None, user_id: str | None) -> list[tuple[str, Per]]:
+    """Return id and period of every budget that a call or window of this agent, for this one user, would count in."""
+    found = sorted(product({None, agent_id}, {None, user_id}, PERIODS), key=str)
+    return [(budget_id(agent, user, per), per) for agent, user, per in found]
+
+
 def concerned(
     budgets: Mapping[str, Spending], agent_id: str | None, user_id: str | None
 ) -> Iterator[Spending]:
     """Yield the budgets, given by id, that a call or window of this agent, for this one user, counts in."""
-    for agent, user, per in sorted(product({None, agent_id}, {None, user_id}, PERIODS), key=str):
-        if (budget := budgets.get(budget_id(agent, user, per))) is not None:
+    for name, _ in concerning(agent_id, user_id):
+        if (budget := budgets.get(name)) is not None:
             yield budget
 
 

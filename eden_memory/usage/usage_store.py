@@ -21,6 +21,7 @@ from eden_memory.metrics import known_cost, unpriced
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import plain, stored
 from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.mongo.refusals import DUPLICATE_KEY
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
@@ -33,20 +34,18 @@ from eden_memory.schemas.documents import (
     UsageTotal,
 )
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.usage.budget_rules import period_of
+from eden_memory.usage.budget_rules import concerning, period_of
 from eden_memory.usage.costs import Embedded
 
 Row = dict[str, Any]
 LIVE = "live"
 KEPT = timedelta(days=90)
 """How long counted calls are remembered after they were counted: thrice what `memory.usage` keeps."""
-DUPLICATE_KEY = 11_000
 ATTEMPTS = 10
 STATE: Row = {"_id": "usage"}
 KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
-WHOSE = {"agent_id": 1, "user_id": 1, "per": 1}
 """The fields of a budget that say which calls it counts."""
 REDUCED = ("session", "user")
 """Whose ids forgetting takes out of what was counted."""
@@ -188,14 +187,15 @@ class MongoUsage:
 
     async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
         """Add calls to the budgets that they concern, in the periods in which they began."""
-        for row in await self._budgets.find({}, WHOSE, session=session).to_list():
-            spent: defaultdict[str, Decimal] = defaultdict(Decimal)
-            for call in calls:
-                if call.cost_usd is not None and _concerns(row, call):
-                    spent[f"spent_usd.{period_of(row['per'], call.started_at)}"] += call.cost_usd
-            if spent:
-                change = {"$inc": {period: stored(usd) for period, usd in spent.items()}}
-                await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
+        spent: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+        for call in calls:
+            if call.namespace == LIVE and call.cost_usd is not None:
+                for name, per in concerning(call.agent_id, call.user_id):
+                    spent[name][f"spent_usd.{period_of(per, call.started_at)}"] += call.cost_usd
+        there = self._budgets.find({"_id": {"$in": list(spent)}}, {"_id": 1}, session=session)
+        for row in await there.to_list() if spent else ():
+            change = {"$inc": {period: stored(usd) for period, usd in spent[row["_id"]].items()}}
+            await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
 
 
 def _row(call: ModelCalled, erase_at: datetime) -> Row:
@@ -203,14 +203,6 @@ def _row(call: ModelCalled, erase_at: datetime) -> Row:
     row: Row = {"_id": call.call_id, **{name: getattr(call, name) for name in KEPT_FIELDS}}
     row["cost_usd"] = None if call.cost_usd is None else stored(call.cost_usd)
     return row | {"erase_at": erase_at}
-
-
-def _concerns(budget: Row, call: ModelCalled) -> bool:
-    return (
-        call.namespace == LIVE
-        and budget["agent_id"] in (None, call.agent_id)
-        and budget["user_id"] in (None, call.user_id)
-    )
 
 
 def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:

@@ -12,6 +12,7 @@ from pymongo.errors import BulkWriteError
 
 from eden_memory.directory.participants import AudienceDelta, Audiences
 from eden_memory.mongo.documents import stored
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
@@ -265,7 +266,6 @@ def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-DUPLICATE_KEY = 11_000
 TOGETHER = 500
 """Sessions that close windows and are stored in one transaction, at most; each could have one of its own."""
 TOGETHER_CHARACTERS = 4_000_000
@@ -346,7 +346,7 @@ class CollectionWrites:
             if self.besides:
                 await self.collection.bulk_write(self.besides, ordered=False, session=transaction)
         except BulkWriteError as error:
-            _only_duplicates(error)
+            only_duplicates(error)
             raise _Changed from error
 
 
@@ -376,13 +376,6 @@ async def write_together(transactions: Transactions, writes: Sequence[Collection
     except _Changed:
         return False
     return True
-
-
-def _only_duplicates(error: BulkWriteError) -> None:
-    details: Mapping[str, Any] = error.details or {}
-    failed: list[Mapping[str, Any]] = details.get("writeErrors", [])
-    if details.get("writeConcernErrors") or any(failure["code"] != DUPLICATE_KEY for failure in failed):
-        raise error
 
 
 def partition_writes(

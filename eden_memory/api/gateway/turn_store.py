@@ -19,13 +19,13 @@ from eden_memory.api.gateway.turns import ChatTurn, Lost
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.schemas.documents import Message
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.settings import Settings
 from eden_memory.source.messages_store import inbox_name
 
 Row = dict[str, Any]
-DUPLICATE_KEY = 11_000
 REPEATS = 100
 """Names of a turn that are looked up at once."""
 REMEMBERED = 20_000
@@ -57,8 +57,10 @@ class TurnStore:
 
     async def put(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
         """Write the turns that were never stored, in order, and return how many; safe to repeat."""
-        names = [turn.name for turn in turns]
-        known = await self.remembered(map(encode_id, names))
+        new = [(number, turn) for number, turn in enumerate(turns) if turn.name not in self._written]
+        if not new:
+            return 0
+        known = await self.remembered(encode_id(turn.name) for _, turn in new)
         rows: list[Row] = [
             {
                 "_id": turn.name,
@@ -70,8 +72,8 @@ class TurnStore:
                 "created_at": at + number * STEP,
                 "asked_by": "gateway",
             }
-            for number, turn in enumerate(turns)
-            if encode_id(turn.name) not in known and turn.name not in self._written
+            for number, turn in new
+            if encode_id(turn.name) not in known
         ]
         stored = await insert_new(self._inbox, rows)
         self._written |= {row["_id"]: row["created_at"] for row in rows}
@@ -106,10 +108,10 @@ class TurnStore:
 
         It is lost if the turn before it is known, nothing stands in its place, and neither of the two is forgotten.
         """
+        if lost.answer.name in self._written:
+            return 0
         behind = (await self._stored([lost.behind])).get(lost.behind)
         if behind is None or behind.ended:
-            return 0
-        if lost.answer.name in self._written:
             return 0
         slot = {"$gte": lost.answer.slot, "$lt": f"{lost.answer.slot}~"}
         typed = {name: encode_id(bound) for name, bound in slot.items()}
@@ -214,10 +216,8 @@ async def insert_new(collection: AsyncCollection[Row], rows: Sequence[Row]) -> i
     try:
         return len((await collection.insert_many(rows, ordered=False)).inserted_ids)
     except BulkWriteError as error:
-        refused = error.details["writeErrors"]
-        if any(
-            one["code"] != DUPLICATE_KEY or "_id" not in one.get("keyPattern", {"_id": 1}) for one in refused
-        ):
+        only_duplicates(error)
+        if any("_id" not in one.get("keyPattern", {"_id": 1}) for one in error.details["writeErrors"]):
             raise
         return int(error.details["nInserted"])
 

@@ -12,12 +12,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any, cast
 
 from eden_memory.api.gateway.chat_request import INSTRUCTIONS, role_of
 from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, text_of, without_thoughts
 from eden_memory.settings import Role
+from eden_memory.stages.dead_letters import hashed
 
 PREFIX = "gw-"
 MOST_CHARACTERS = 200_000
@@ -90,22 +90,22 @@ class Turns:
         return turn
 
     def _turn(self, said: _Said, nth: int) -> ChatTurn:
-        slot = f"{self.session}{_digest(self._last)}-"
+        slot = f"{self.session}{hashed(self._last)}-"
         return ChatTurn(_name(slot, said.mark, nth), slot, said.role, said.text, said.mark, nth)
 
     def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
         texts = [_text(message) for message in messages if role_of(message) in INSTRUCTIONS]
-        slot = f"{self.session}{_digest('instructions')}-"
-        return [ChatTurn(slot + _digest(text), slot, "system", storable(text)) for text in texts if text]
+        slot = f"{self.session}{hashed('instructions')}-"
+        return [ChatTurn(slot + hashed(text), slot, "system", storable(text)) for text in texts if text]
 
 
 def _name(slot: str, mark: str, nth: int) -> str:
-    return slot + _digest(mark, str(nth))
+    return slot + hashed(mark, str(nth))
 
 
 def session_prefix(session_id: str) -> str:
     """Return the prefix of the names of all turns of a session."""
-    return f"{PREFIX}{_digest(session_id)}-"
+    return f"{PREFIX}{hashed(session_id)}-"
 
 
 def last_user_text(messages: Sequence[Any]) -> str:
@@ -157,9 +157,4 @@ def storable(text: str) -> str:
 
 
 def _mark(*parts: str) -> str:
-    return _digest(*parts)
-
-
-def _digest(*parts: str) -> str:
-    """Return a digest of 24 hexadecimal digits."""
-    return blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()
+    return hashed(*parts)
