@@ -79,10 +79,14 @@ def waiter_of(task: asyncio.Task[Any]) -> "asyncio.Future[Any] | None":
 def noted() -> Generator[Tasks]:
     tasks, loop = Tasks(), asyncio.get_running_loop()
     loop.set_task_factory(tasks.make)
+    # Garbage of killed tasks is collected at any time. To log its errors parses source, and where that happens while
+    # Pydantic parses a class's, CPython 3.11 raises SystemError.
+    loop.set_exception_handler(lambda *_: None)
     try:
         yield tasks
     finally:
         loop.set_task_factory(None)
+        loop.set_exception_handler(None)
 
 
 def marked(part: ProcessPart) -> ProcessPart:
@@ -108,12 +112,12 @@ async def killed_each(made: Made, url: str, seen: set[Kind]) -> None:
                 signals = Signals()
                 process = asyncio.create_task(main(Process(parts, signals, 10.0)))
                 try:
+                    await until_ready(url, process)
                     found = await next_of(tasks, process, seen)
                     if found is None:
                         signals.asked.set()
                         await process
                         return
-                    await until_ready(url, process)
                     await killed(tasks, process, *found)
                     if process.done():
                         await until(lambda: unreachable(url), "readiness has gone")
@@ -143,8 +147,6 @@ async def next_of(
 
 async def killed(tasks: Tasks, process: "asyncio.Task[None]", kind: Kind, task: asyncio.Task[Any]) -> None:
     """The task meets an error: then the process ends with it, or the task goes on or is begun again."""
-    if task.done():  # it had done its work before the process was ready
-        return
     waiter = waiter_of(task)
     assert waiter is not None
     waiter.set_exception(Killed("a defect"))
