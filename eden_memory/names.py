@@ -116,6 +116,11 @@ def trace_id(about: str) -> str:
     return blake2b(about.encode(), digest_size=16, person=b"eden trace").hexdigest()
 
 
+def hashed(*parts: str) -> str:
+    """Return an id of 24 hexadecimal digits."""
+    return blake2b("\x00".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
 def span_id(event_id: str) -> str:
     """16 hexadecimal digits that stand for a record, from its `ce_id`."""
     return blake2b(event_id.encode(), digest_size=8).hexdigest()

@@ -8,7 +8,7 @@ from bson import ObjectId
 
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.terminal import confirm
-from eden_memory.directory.stream_store import agents_that_say
+from eden_memory.directory.directory_store import agents_that_say
 from eden_memory.errors import EdenError
 from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
 from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_back

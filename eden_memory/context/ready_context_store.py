@@ -37,7 +37,7 @@ from eden_memory.memory.snapshot_projection import recent_fact
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.mongo.readable import readable
-from eden_memory.mongo.refusals import DUPLICATE_KEY
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.names import Names
 from eden_memory.schemas.documents import RECENT_FACTS, Context, Fact, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, SharingMode
@@ -191,8 +191,7 @@ class MongoContexts:
             if result.matched_count + result.inserted_count == len(built):
                 return []
         except BulkWriteError as error:
-            if any(detail["code"] != DUPLICATE_KEY for detail in error.details["writeErrors"]):
-                raise
+            only_duplicates(error)
         return await self._overtaken(built, rows)
 
     async def _overtaken(self, built: Sequence[Built], rows: Sequence[Row]) -> list[Ready]:

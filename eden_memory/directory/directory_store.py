@@ -339,3 +339,14 @@ class MongoAudiences:
                 for number in Audiences.of_row(row).heard_by(user_id):
                     found[f"session:{session}" + (f":{number}" if number > 1 else "")] = session
         return found
+
+
+async def agents_that_say(
+    source: AsyncDatabase[dict[str, Any]], settings: Settings, most: int = 0
+) -> set[str]:
+    """Return the agents whose own document says that they learn from their users; `most`: 0 for all."""
+    agents = settings.agents
+    if agents.collection is None:
+        return set()
+    rows = source[agents.collection].find({agents.agent_memory_enabled: True}, {"_id": 1}, limit=most)
+    return {encode_id(row["_id"]) async for row in rows}

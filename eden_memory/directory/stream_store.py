@@ -11,7 +11,6 @@ from eden_memory.directory.stream_edits import FIELDS, StreamName, changed_strea
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import label_of
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
@@ -92,17 +91,6 @@ class StreamStore:
             {"_id": before["_id"]}, {operator: part for operator, part in update.items() if part}, upsert=True
         )
         return stream
-
-
-async def agents_that_say(
-    source: AsyncDatabase[dict[str, Any]], settings: Settings, most: int = 0
-) -> set[str]:
-    """Return the agents whose own document says that they learn from their users; `most`: 0 for all."""
-    agents = settings.agents
-    if agents.collection is None:
-        return set()
-    rows = source[agents.collection].find({agents.agent_memory_enabled: True}, {"_id": 1}, limit=most)
-    return {encode_id(row["_id"]) async for row in rows}
 
 
 def streams_in(rows: Iterable[Row]) -> Streams:

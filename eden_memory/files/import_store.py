@@ -32,7 +32,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT
-from eden_memory.mongo.refusals import DUPLICATE_KEY
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxFactCommand, Message, Snapshot, Stream
@@ -43,7 +43,6 @@ from eden_memory.stages.outcome_store import MongoLedger
 Row = dict[str, Any]
 
 AUDIENCE: TypeAdapter[Audience] = TypeAdapter(Audience)
-
 
 AT_ONCE = 1_000
 """Ids of one query, and requests of one write."""
@@ -126,9 +125,8 @@ class MongoImports:
                 await self._inbox.insert_many([request.model_dump(exclude_none=True) for request in part])
                 left = left[AT_ONCE:]
             except BulkWriteError as error:
+                only_duplicates(error)
                 (failed,) = error.details["writeErrors"]
-                if failed["code"] != DUPLICATE_KEY:
-                    raise
                 left = left[failed["index"] + 1 :]
 
 

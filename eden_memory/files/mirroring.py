@@ -40,6 +40,7 @@ from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.memory_batch import fact_id
 from eden_memory.memory.memory_views import BlobView, FactView, MemoryChange, Page, ReflectionView
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.operations.command_requests import CommandRequests
 from eden_memory.operations.inbox_requests import Asked
 from eden_memory.schemas.scopes import Scope
@@ -50,7 +51,6 @@ log = LibraryLogger()
 
 T = TypeVar("T")
 
-ALREADY_THERE = 11_000
 
 MOST = 200
 
@@ -74,8 +74,7 @@ class MirrorRequests(CommandRequests):
         try:
             await super()._write(asked)
         except BulkWriteError as error:
-            if any(wrong["code"] != ALREADY_THERE for wrong in error.details["writeErrors"]):
-                raise
+            only_duplicates(error)
 
 
 class MirroredMemory(MemoryService):

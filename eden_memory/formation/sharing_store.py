@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.directory.stream_store import agents_that_say
+from eden_memory.directory.directory_store import agents_that_say
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
+from eden_memory.names import hashed
 from eden_memory.schemas.documents import DeadLetter, GivenUp, LetterSource
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.dead_letter_ids import NamedIds, named_in
@@ -71,11 +71,6 @@ def refused_letter(of: Origin, topic: str, record: Outgoing, at: datetime) -> De
         named=None if ids is None else names_in(ids),
         sources=() if ids is None else sources_in(ids),
     )
-
-
-def hashed(*parts: str) -> str:
-    """Return an id of 24 hexadecimal digits."""
-    return blake2b("\x00".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 def names_in(ids: NamedIds) -> tuple[str, ...]:

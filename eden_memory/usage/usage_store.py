@@ -46,7 +46,6 @@ STATE: Row = {"_id": "usage"}
 KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
-"""The fields of a budget that say which calls it counts."""
 REDUCED = ("session", "user")
 """Whose ids forgetting takes out of what was counted."""
 GROUP = ("day", "namespace", "agent_id", "user_id", "stage", "model")

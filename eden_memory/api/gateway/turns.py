@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from eden_memory.api.gateway.chat_request import INSTRUCTIONS, role_of
 from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, text_of, without_thoughts
+from eden_memory.names import hashed
 from eden_memory.settings import Role
-from eden_memory.stages.dead_letters import hashed
 
 PREFIX = "gw-"
 MOST_CHARACTERS = 200_000
@@ -80,7 +80,7 @@ class Turns:
     def answer(self, text: str) -> ChatTurn | None:
         """Return the turn that answers the request."""
         text = without_thoughts(text).strip()
-        said = _Said("assistant", storable(text), _mark("assistant", text))
+        said = _Said("assistant", storable(text), hashed("assistant", text))
         return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
 
     def _named(self, said: _Said) -> ChatTurn:
@@ -123,7 +123,7 @@ def _lost(history: Sequence[ChatTurn]) -> Lost | None:
 def _said(message: dict[str, Any]) -> _Said:
     role = ROLES.get(message["role"], "other")
     text = _text(message)
-    return _Said(role, storable(text), _mark(role, text, *_beside(role, message)))
+    return _Said(role, storable(text), hashed(role, text, *_beside(role, message)))
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -154,7 +154,3 @@ def _is_text(part: Any) -> bool:
 def storable(text: str) -> str:
     """Return the text as MongoDB accepts it: without lone surrogates, cut at MOST_CHARACTERS."""
     return cut(text.encode(errors="replace").decode(), MOST_CHARACTERS)
-
-
-def _mark(*parts: str) -> str:
-    return hashed(*parts)
