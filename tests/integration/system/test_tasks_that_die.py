@@ -75,13 +75,18 @@ def waiter_of(task: asyncio.Task[Any]) -> "asyncio.Future[Any] | None":
     return waiter if waiter is not None and not waiter.done() else None
 
 
+def without_a_log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Take errors of killed tasks whenever they are collected as garbage.
+
+    To log them parses source; where that happens while Pydantic parses a class, CPython 3.11 raises SystemError.
+    """
+
+
 @contextmanager
 def noted() -> Generator[Tasks]:
     tasks, loop = Tasks(), asyncio.get_running_loop()
     loop.set_task_factory(tasks.make)
-    # Garbage of killed tasks is collected at any time. To log its errors parses source, and where that happens while
-    # Pydantic parses a class's, CPython 3.11 raises SystemError.
-    loop.set_exception_handler(lambda *_: None)
+    loop.set_exception_handler(without_a_log)
     try:
         yield tasks
     finally:
