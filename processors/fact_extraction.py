@@ -13,8 +13,7 @@ from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
-from eden_memory.formation.scope_briefs import fact_scopes
+from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes
 from eden_memory.formation.window_question import (
     SharingRules,
     WindowQuestion,

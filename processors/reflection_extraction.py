@@ -17,8 +17,14 @@ from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
-from eden_memory.formation.scope_briefs import is_private, known_of, of_authors, too_few
+from eden_memory.formation.scope_assignment import (
+    SHARED_ROLES,
+    AssignedItem,
+    is_private,
+    known_of,
+    of_authors,
+    too_few,
+)
 from eden_memory.formation.window_question import (
     SharingRules,
     WindowQuestion,

@@ -13,7 +13,7 @@ from eden_memory.directory.participants import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import documents_by_id, found_documents
+from eden_memory.mongo.lenient_decoding import documents_by_id, found_documents
 from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings
 

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from eden_memory.api.gateway.turn_store import STEP, TurnStore, insert_new
-from eden_memory.api.gateway.turns import session_prefix, storable
+from eden_memory.api.gateway.turns import STEP, TurnStore, insert_new, session_prefix, storable
 from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
 from eden_memory.errors import EdenError, NotFound

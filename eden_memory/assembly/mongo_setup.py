@@ -13,8 +13,7 @@ from eden_memory.forgetting.ledger_store import ERASURE_INDEXES
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.models.catalogue import embedding_model
 from eden_memory.models.stored_answers import ANSWER_INDEXES, MongoAnswers
-from eden_memory.mongo.indexes import Indexes
-from eden_memory.mongo.validators import VALIDATED, validator_of
+from eden_memory.mongo.validators import VALIDATED, Indexes, validator_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     DOCUMENTS,

@@ -1,23 +1,35 @@
-"""The stages of one placement, ready to run: workers, and the parts that some of them need besides their records."""
+"""The stages of one placement, ready to run: workers, the parts that some of them need besides their records, and
+what they share (connections, ledger, controls).
+"""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
-from eden_memory.assembly.stage_surroundings import surroundings
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.forgetting.ledger_store import ForgottenLedgers
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.upkeep_store import MongoRetirements, RetirementRounds
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCacheStage
+from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.handler_run import USAGE_SOURCE, UsageLog
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.partition_count_store import PartitionCounts
@@ -31,6 +43,29 @@ from eden_memory.usage.usage_store import MongoUsage
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0
 RETRY_SECONDS = 60.0
 """The longest pause before a failed attempt is repeated, unless a provider asks for more."""
+
+
+def surroundings(
+    settings: Settings, database: AsyncDatabase[dict[str, Any]], publisher: Publishing, bounds: Bounds
+) -> Surroundings:
+    """Return what the stages of the placement in `settings` share."""
+    topics, names = load_topics(settings.kafka, settings.placement), settings.names
+    marks = MongoForgetting(database, names)
+    return Surroundings(
+        kafka=client_kwargs(settings.kafka, endpoints(settings).kafka),
+        topic_of=topics.topic_of,
+        group_of=topics.group,
+        registry=REGISTRY,
+        publisher=publisher,
+        ledger=MongoLedger(database, names),
+        notes=MongoGroupNotes(database, names),
+        controls=MongoControls(database, names),
+        slots=Slots(settings.run.at_once),
+        letters=DeadLetters(database, names, marks, settings.placement),
+        usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
+        end_published=ForgottenLedgers(database, names, marks, settings.placement.pipeline).end_published,
+        bounds=bounds,
+    )
 
 
 @dataclass(frozen=True, slots=True)

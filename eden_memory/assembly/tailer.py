@@ -12,7 +12,7 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id, to_json

@@ -38,7 +38,7 @@ from eden_memory.doctor.proposed_mapping import (
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.mongo.client import connect
-from eden_memory.replay.namespaces.namespace_names import checked
+from eden_memory.replay.namespaces.namespace_store import checked
 from eden_memory.settings import MessagesSettings, Settings
 
 

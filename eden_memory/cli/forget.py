@@ -15,7 +15,7 @@ from eden_memory.receipts.receipt_checking import checked
 from eden_memory.receipts.receipt_store import erased, signed_receipt
 from eden_memory.receipts.signing_key import signing_key, write_private
 from eden_memory.replay.installation import Installation, installation
-from eden_memory.replay.namespaces.namespace_names import goes_on
+from eden_memory.replay.namespaces.namespace_store import goes_on
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings

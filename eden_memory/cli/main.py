@@ -172,9 +172,11 @@ COMMANDS: Mapping[str, Entry] = {
         patient=True,
         extra="run",
     ),
-    "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True, extra="run"),
+    "tap": Entry(
+        "following_commands:tap", "Show the records of a topic, until Ctrl-C.", patient=True, extra="run"
+    ),
     "watch": Entry(
-        "watch:watch",
+        "following_commands:watch",
         "Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C.",
         patient=True,
         extra="run",
@@ -197,7 +199,7 @@ COMMANDS: Mapping[str, Entry] = {
     "budget": Entry("budget_commands:app", "Limit what formation may spend."),
     "cost": Entry("cost:app", "Show what models cost: today, this month, or for one memory."),
     "trace": Entry(
-        "trace:trace",
+        "following_commands:trace",
         "Trace a message to the memories formed from it, or a memory back to its messages.",
         extra="run",
     ),

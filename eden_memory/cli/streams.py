@@ -8,8 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from eden_memory.cli.tables import show_table
-from eden_memory.directory.stream_edits import NAMES, SETTABLE, StreamName
-from eden_memory.directory.stream_store import StreamStore, label
+from eden_memory.directory.stream_store import NAMES, SETTABLE, StreamName, StreamStore, label
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation

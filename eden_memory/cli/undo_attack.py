@@ -16,9 +16,8 @@ from eden_memory.receipts.signing_key import signing_key, write_private
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind
-from eden_memory.unpoison.attack_store import AttackUndo
+from eden_memory.unpoison.attack_store import AttackUndo, receipt_of_undo
 from eden_memory.unpoison.undo_preview import Change, UndoPreview, preview_of
-from eden_memory.unpoison.undo_receipts import receipt_of_undo
 
 SHOWN = 20
 """Memories of each kind that are listed one by one."""

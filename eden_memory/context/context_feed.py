@@ -14,8 +14,7 @@ from eden_memory.directory.author_store import role_values
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.lenient_decoding import LENIENT
-from eden_memory.mongo.readable import leave_out
+from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
 from eden_memory.tasks import run_until_first

@@ -36,7 +36,7 @@ from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.memory.snapshot_projection import recent_fact
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of, row_of
-from eden_memory.mongo.readable import readable
+from eden_memory.mongo.lenient_decoding import readable
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.names import Names
 from eden_memory.schemas.documents import RECENT_FACTS, Context, Fact, Snapshot, Stream

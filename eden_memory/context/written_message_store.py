@@ -39,7 +39,7 @@ from eden_memory.mongo.document_fields import (
     text_of,
     without_thoughts,
 )
-from eden_memory.mongo.readable import EACH, readable
+from eden_memory.mongo.lenient_decoding import EACH, readable
 from eden_memory.redaction import RedactedTexts, redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
 from eden_memory.schemas.events.chat import role_of, roles_of, values_of

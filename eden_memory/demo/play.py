@@ -13,15 +13,16 @@ from typing import Any, Protocol
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.demo.application import (
+from eden_memory.demo.conversation import (
+    PEOPLE,
     ApplicationWrite,
     Arrival,
     Arrivals,
     ChatApplication,
+    Conversation,
     DeliveryLog,
     Summary,
 )
-from eden_memory.demo.conversation import PEOPLE, Conversation
 from eden_memory.demo.judgement import QUESTION, Example, MemoryVerdict, example, verdict
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import EdenError

@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.readable import EACH, decoded
+from eden_memory.mongo.lenient_decoding import EACH, decoded
 from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
 from eden_memory.schemas.ids import NoId
 from eden_memory.settings import TAILER, MessagesSettings, Settings

@@ -20,7 +20,7 @@ from eden_memory.limits import sharing_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import documents_by_id
+from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import NoId

@@ -16,8 +16,7 @@ from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.formation.sharing_store import Learning, learning
 from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
-from eden_memory.replay.namespaces.namespace_names import goes_on
-from eden_memory.replay.namespaces.namespace_store import MongoLive
+from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.scopes import SharingMode

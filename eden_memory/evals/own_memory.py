@@ -19,15 +19,17 @@ from bson import Decimal128
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.demo.application import (
+from eden_memory.demo.conversation import (
     MARKER,
+    PEOPLE,
     ApplicationWrite,
     Arrival,
     Arrivals,
     ChatApplication,
+    Conversation,
     DeliveryLog,
+    PlayedMessage,
 )
-from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
 from eden_memory.demo.judgement import FormedMemory, formed_memory
 from eden_memory.demo.play import follow, formed, longest_call, within
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system

@@ -31,7 +31,7 @@ from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
 from eden_memory.mongo.shared_reads import shared_writes
 from eden_memory.names import Names
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import WRITER
+from eden_memory.replay.namespaces.namespace_store import WRITER
 from eden_memory.schemas.documents import Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.schemas.envelope import STORE_FORMAT, Envelope, EnvelopeError
 from eden_memory.schemas.events import (

@@ -41,8 +41,7 @@ from eden_memory.memory.memory_batch import fact_id
 from eden_memory.memory.memory_views import BlobView, FactView, MemoryChange, Page, ReflectionView
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.refusals import only_duplicates
-from eden_memory.operations.command_requests import CommandRequests
-from eden_memory.operations.inbox_requests import Asked
+from eden_memory.operations.inbox_requests import Asked, CommandRequests
 from eden_memory.schemas.scopes import Scope
 from eden_memory.tasks import run_until_first
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Protocol
 
-from eden_memory.formation.blob_edits import BlobEdit, BlobText, CurrentBlob, Refusal, stored_blob
+from eden_memory.formation.consolidation_rules import BlobEdit, BlobText, CurrentBlob, Refusal, stored_blob
 from eden_memory.limits import ScopeLimits, words_of
 from eden_memory.schemas.documents import Reflection, Snapshot
 from eden_memory.schemas.events import (

@@ -16,7 +16,7 @@ from eden_memory.formation.window_question import SharedKnowledge, TakenBack
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL
 from eden_memory.memory.user_memory_store import TAKEN_BACK
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import documents_by_id
+from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot, Stream
 from eden_memory.schemas.ids import split

@@ -9,8 +9,13 @@ from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import Streams
 from eden_memory.errors import PermanentError
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
-from eden_memory.formation.scope_assignment import SHARED_ROLES, ScopeAssignment, SharingChecks
-from eden_memory.formation.scope_briefs import Scopes, of_authors
+from eden_memory.formation.scope_assignment import (
+    SHARED_ROLES,
+    ScopeAssignment,
+    Scopes,
+    SharingChecks,
+    of_authors,
+)
 from eden_memory.formation.transcript import Transcript, transcript
 from eden_memory.limits import FormationLimits
 from eden_memory.models.question import A, Answered, Asking, LanguageModel, Role

@@ -7,10 +7,18 @@ and created anew say nothing about the new one: notes from before that do not co
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.names import Names
 
 Partition = tuple[str, int]
 """Topic and number."""
 Offsets = Mapping[Partition, int]
+
+
+Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +121,37 @@ def _applied(
 ) -> bool:
     """Tell whether at the later note the writer was past everything that there was at the earlier one."""
     return all(tp in earlier.ends and _at(later, writer, tp) >= earlier.ends[tp] for tp in written)
+
+
+class ConsumptionMarks:
+    """The collection `consumption`: one document a round."""
+
+    def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
+        self._marks = database[names["consumption"]]
+
+    async def add(self, mark: ConsumptionMark) -> None:
+        """Store a note; of two notes of the same moment, the later one counts."""
+        committed = [{"group": group, "offsets": _rows(offsets)} for group, offsets in mark.committed.items()]
+        ids = [[topic, topic_id] for topic, topic_id in sorted(mark.ids.items())]
+        document = {"ends": _rows(mark.ends), "committed": committed, "ids": ids}
+        await self._marks.replace_one({"_id": mark.at}, document, upsert=True)
+
+    async def since(self, oldest: datetime) -> Sequence[ConsumptionMark]:
+        """Return the notes from `oldest` on, oldest first, and remove earlier ones."""
+        await self._marks.delete_many({"_id": {"$lt": oldest}})
+        return [_mark(document) async for document in self._marks.find().sort("_id", 1)]
+
+
+def _rows(offsets: Offsets) -> list[list[Any]]:
+    return [[topic, number, offset] for (topic, number), offset in sorted(offsets.items())]
+
+
+def _offsets(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, int], int]:
+    return {(topic, number): offset for topic, number, offset in rows}
+
+
+def _mark(document: Document) -> ConsumptionMark:
+    committed = {row["group"]: _offsets(row["offsets"]) for row in document["committed"]}
+    return ConsumptionMark(
+        document["_id"], _offsets(document["ends"]), committed, dict(document.get("ids", ()))
+    )

@@ -11,11 +11,17 @@ from typing import Any
 
 from eden_memory.errors import Conflict, ServerAway
 from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
-from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Offsets, Removable, removable
-from eden_memory.housekeeping.consumption_store import ConsumptionMarks
+from eden_memory.housekeeping.consumption import (
+    Consumption,
+    ConsumptionMark,
+    ConsumptionMarks,
+    Offsets,
+    Removable,
+    removable,
+)
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.kafka import KafkaArguments, topic_reading
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.logs import LibraryLogger

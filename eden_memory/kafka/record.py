@@ -1,14 +1,20 @@
-"""One record as it came from Kafka."""
+"""Records of Kafka: as one came, and as one goes before anything of Kafka is known."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Kafka lets a header have no value; ours have one."""
 
 OVERHEAD_BYTES = 300
 """Memory of a waiting record besides its bytes, roughly."""
+
+
+EVERYWHERE = -1
+"""As a partition: one copy to each partition of the topic."""
+EVERYWHERE_ELSE = -2
+"""As a partition: one copy to each partition but that of the ordering key."""
 
 
 @dataclass(slots=True)
@@ -55,3 +61,20 @@ def as_record(fetched: Any) -> Record:
         tuple(fetched.headers),
         fetched.timestamp,
     )
+
+
+class Outgoing(NamedTuple):
+    """`topic` without prefix; `value` None: a tombstone; `partition` None: by the ordering key."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+    ordering_key: bytes
+    partition: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.key) + len(self.value or b"") + headers

@@ -21,7 +21,7 @@ from eden_memory.memory.memory_index_store import EARLIEST
 from eden_memory.memory.memory_views import BlobView, FactHistory, FactOrigin, FactView, Page, ReflectionView
 from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.readable import readable
+from eden_memory.mongo.lenient_decoding import readable
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Message, Reflection, Snapshot
 from eden_memory.schemas.provenance import SourceMessage

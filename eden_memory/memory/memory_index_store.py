@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_batch import ScopeWrite
-from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     DOCUMENTS,

@@ -1,6 +1,9 @@
-"""MongoDB's `$jsonSchema` of a collection, from the model of its documents."""
+"""MongoDB's `$jsonSchema` of a collection, from the model of its documents, and indexes as stores declare them."""
 
+from collections.abc import Mapping
 from typing import Any, cast
+
+from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from eden_memory.schemas.documents import (
     Consolidated,
@@ -38,6 +41,10 @@ TYPES = {
     "null": "null",
 }
 """Numbers of any kind: a shell writes 5 as a double."""
+
+
+Indexes = Mapping[str, tuple[IndexModel, ...]]
+"""Indexes by collection, without prefix."""
 
 
 def validator_of(document: type[Document]) -> Schema:
@@ -85,3 +92,9 @@ def _any(found: list[Schema]) -> Schema:
     if "enum" in only:
         return {"enum": [*only["enum"], None]}
     return {**only, "bsonType": [only["bsonType"], "null"]} if "bsonType" in only else {}
+
+
+def index_on(*fields: str, **options: Any) -> IndexModel:
+    """Return an index: ascending, or descending for a name with a minus."""
+    keys = [(field.lstrip("-"), DESCENDING if field.startswith("-") else ASCENDING) for field in fields]
+    return IndexModel(keys, **options)

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
-from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
+from eden_memory.kafka.groups import GroupLag, LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Snapshot

@@ -13,8 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.group_admin import GroupAdmin
-from eden_memory.kafka.lag import lags
+from eden_memory.kafka.groups import GroupAdmin, lags
 from eden_memory.kafka.topic_reading import TopicOffsets, reading
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints

@@ -8,13 +8,13 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.readers import Readers
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
-from eden_memory.formation.blob_edits import BlobEdit, CurrentBlob, Refusal, stored_blob
+from eden_memory.formation.consolidation_rules import BlobEdit, CurrentBlob, Refusal, stored_blob
 from eden_memory.formation.memory_commands import reflection_refusal
 from eden_memory.limits import ScopeLimits, limits_of
 from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.operations import parameters as p
-from eden_memory.operations.command_requests import CommandRequests
+from eden_memory.operations.inbox_requests import CommandRequests
 from eden_memory.operations.reading import ReadCalls
 from eden_memory.schemas.documents import Fact, Reflection
 from eden_memory.schemas.provenance import SourceMessage

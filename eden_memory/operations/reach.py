@@ -9,7 +9,7 @@ from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import found_document
+from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.schemas.documents import SessionState
 
 

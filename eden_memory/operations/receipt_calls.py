@@ -22,7 +22,7 @@ async def receipt_of(memory: ProcessMemory, caller: Caller, request_id: str) -> 
         return await signed_receipt(at, request_id, PATIENCE, in_topics=False)
     with needs_extra("the receipt of an undo", "run"):
         from eden_memory.kafka.connection import answering  # noqa: PLC0415
-        from eden_memory.unpoison.undo_receipts import receipt_of_undo  # noqa: PLC0415
+        from eden_memory.unpoison.attack_store import receipt_of_undo  # noqa: PLC0415
     with answering():
         return await receipt_of_undo(at, request_id, PATIENCE, in_topics=False)
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eden_memory.directory.stream_edits import StreamName
-from eden_memory.directory.stream_store import StreamStore
+from eden_memory.directory.stream_store import StreamName, StreamStore
 from eden_memory.operations.correcting import seen_by_others
 from eden_memory.operations.reading import ReadCalls
 from eden_memory.schemas.documents import Stream

@@ -11,7 +11,7 @@ from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.memory.memory_views import Added
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import found_document
+from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.operations import parameters as p
 from eden_memory.operations.correcting import CorrectingCalls, seen_by_others
 from eden_memory.operations.inbox_requests import Message

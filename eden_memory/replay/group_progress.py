@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from aiokafka import TopicPartition
 
 from eden_memory.kafka import KafkaArguments
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_reading import Offsets, TopicOffsets
 from eden_memory.schemas.documents import Place
 from eden_memory.stages.patience import until_done

@@ -13,15 +13,21 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.local.servers import endpoints, mongodb_endpoint
 from eden_memory.mongo.client import connect
 from eden_memory.names import ORIGINAL, Placement, collections_of
-from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
-from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, live_settings
+from eden_memory.replay.namespaces.namespace_store import (
+    MongoLive,
+    MongoNamespaces,
+    checked,
+    live_settings,
+    placement_of,
+    unknown,
+)
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoGroupNotes
 
 if TYPE_CHECKING:
     from eden_memory.kafka import KafkaArguments
-    from eden_memory.kafka.group_admin import GroupAdmin
+    from eden_memory.kafka.groups import GroupAdmin
     from eden_memory.kafka.topic_reading import Offsets
     from eden_memory.kafka.topics import Topics
     from eden_memory.stages.dead_letter_store import DeadLetters
@@ -94,7 +100,7 @@ class Installation:
     @property
     def groups(self) -> "GroupAdmin":
         """The consumer groups of Kafka, until the block is left."""
-        from eden_memory.kafka.group_admin import GroupAdmin  # noqa: PLC0415
+        from eden_memory.kafka.groups import GroupAdmin  # noqa: PLC0415
 
         return GroupAdmin(self.kafka)
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from eden_memory.access.visible import rests_on_users
 from eden_memory.errors import EdenError
 from eden_memory.mongo.documents import decoded_rows, encoded_row, packed_of, quickly_decoded
-from eden_memory.mongo.readable import leave_out
+from eden_memory.mongo.lenient_decoding import leave_out
 from eden_memory.schemas.scopes import ScopeKey
 
 MemoryKind = Literal["fact", "reflection"]

@@ -20,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.memory.snapshot_store import without
 from eden_memory.models.question import Asking, Embedder
-from eden_memory.mongo.readable import readable
+from eden_memory.mongo.lenient_decoding import readable
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Reflection
 from eden_memory.search.fact_candidates import KEPT, FactCandidate, Ranked, When, candidate, checked

@@ -28,8 +28,7 @@ from aiokafka.errors import KafkaError
 from eden_memory import metrics
 from eden_memory.errors import describe
 from eden_memory.kafka import KafkaArguments
-from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Outgoing, Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import PART, DocumentPage, RereadRequest, SourceFailed

@@ -27,7 +27,7 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.kafka.fencing import fence, take_identity
-from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.change_stream import ChangeStream

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from eden_memory.directory.participants import BEGINS, is_reserved
-from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import (
     Unusable,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from eden_memory.errors import describe
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
 from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest, Unreadable
 from eden_memory.mongo.document_fields import Unusable, cut, text_of
@@ -39,8 +39,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.reasons import reasons
 from eden_memory.source.message_mapping import EncodeId, MessageMapping, Origin, Reason, watermark
-from eden_memory.stages.dead_letter_ids import ids_in
-from eden_memory.stages.dead_letters import LONGEST_LETTER_REASON, names_in, sources_in
+from eden_memory.stages.dead_letters import LONGEST_LETTER_REASON, ids_in, names_in, sources_in
 
 AHEAD = timedelta(minutes=1)
 """A clock that is a little ahead is forgiven."""

@@ -18,9 +18,9 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import ForgottenMarks, Mark
-from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names, Placement
 from eden_memory.schemas.documents import DeadLetter, GivenUp
 from eden_memory.stages.dead_letters import Origin, ids_named

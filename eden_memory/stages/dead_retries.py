@@ -12,8 +12,7 @@ from aiokafka import TopicPartition
 from eden_memory.schemas.documents import DeadLetter, GivenUp
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.dead_letters import record_of
-from eden_memory.stages.finished_offsets import AssignedPartition
-from eden_memory.stages.lanes import Queued
+from eden_memory.stages.lanes import AssignedPartition, Queued
 
 
 class DeadRetries:

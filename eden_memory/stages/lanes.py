@@ -1,25 +1,163 @@
 """Ordered lanes: records of one key run one after the other, different keys side by side.
 
-Pure asyncio, no Kafka. A lane takes its next unit (one record, or several that wait together) only when the
-one before is finished; what is to be tried again goes back to the lane's front, so order is kept.
+Pure asyncio, no Kafka. A lane takes its next unit (one record, or several that wait together) only when the one
+before is finished; what is to be tried again goes back to the lane's front, so order is kept. Slots limit how many
+handlers run at once in one process: stages, partitions and lanes take turns. What a partition may commit is the end
+of the contiguous prefix of its finished offsets.
 """
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import Generic, TypeVar
 
 from eden_memory.kafka.record import Record
 from eden_memory.schemas.documents import GivenUp
-from eden_memory.stages.finished_offsets import AssignedPartition
-from eden_memory.stages.slots import Rounds, Slots
 from eden_memory.stages.stage import Delivery
 from eden_memory.tasks import Unawaited
 
+L = TypeVar("L")
 TOGETHER_BYTES = 4_000_000
+
+
+class AssignedPartition:
+    """One assignment of a partition: from the moment it is given until it is revoked.
+
+    Offsets are taken in rising order and finished in any; what may be committed is the contiguous prefix.
+    """
+
+    __slots__ = ("_end", "_finished", "_pending", "_since", "bytes", "count", "partition", "revoked", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.revoked = False
+        self.count = 0
+        self.bytes = 0
+        self._end: int | None = None
+        self._pending: deque[int] = deque()
+        self._since: deque[float] = deque()
+        self._finished: set[int] = set()
+
+    def take(self, offset: int, size: int) -> bool:
+        """Record a fetched record; return False if it was fetched before in this assignment."""
+        if self._end is not None and offset < self._end:
+            return False
+        self._pending.append(offset)
+        self._since.append(time.monotonic())
+        self._end = offset + 1
+        self.count += 1
+        self.bytes += size
+        return True
+
+    def finish(self, offset: int, size: int) -> None:
+        """Record that a record is finished; call it once for each offset."""
+        self._finished.add(offset)
+        self.count -= 1
+        self.bytes -= size
+        while self._pending and self._pending[0] in self._finished:
+            self._finished.discard(self._pending.popleft())
+            self._since.popleft()
+
+    @property
+    def gap(self) -> int:
+        """Finished records that are not committed, because one before them is unfinished."""
+        return len(self._finished)
+
+    def oldest(self) -> float:
+        """Seconds since the first unfinished record was taken; 0.0 if there is none."""
+        return time.monotonic() - self._since[0] if self._since else 0.0
+
+    def committable(self, position: int | None = None) -> int | None:
+        """The offset to commit: of the first unfinished record, else behind everything seen.
+
+        `position` is the consumer's, read before this call: with nothing unfinished it may be further than
+        the last record, because transaction markers take offsets too. None: nothing was seen.
+        """
+        if self._pending:
+            return self._pending[0]
+        known = [offset for offset in (self._end, position) if offset is not None]
+        return max(known, default=None)
+
+
+class Slots:
+    """A bounded number of slots; who finds none free is called, in turn, when one is.
+
+    Between two calls either no slot is free or nobody waits.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free = limit
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._turn: Callable[[], None] | None = None
+
+    def take(self, when_free: Callable[[], None]) -> bool:
+        """Take a slot; return False if it is another's turn, and call `when_free` once later."""
+        if self._free > 0 and (not self._waiting or self._turn == when_free):
+            self._free -= 1
+            self._turn = None
+            return True
+        self._waiting[when_free] = None
+        return False
+
+    def release(self) -> None:
+        """Return a slot; waiting callers try in the order in which they came."""
+        self._free += 1
+        self._offer()
+
+    def resize(self, limit: int) -> None:
+        """Change the number of slots; those in use beyond it are not given out again."""
+        self._free += limit - self.limit
+        self.limit = limit
+        self._offer()
+
+    def _offer(self) -> None:
+        while self._free > 0 and self._waiting:
+            self._turn = next(iter(self._waiting))
+            del self._waiting[self._turn]
+            self._turn()
+            self._turn = None
+
+
+class Rounds(Generic[L]):
+    """A round robin over partitions of a round robin over lanes."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[AssignedPartition, deque[L]] = {}
+        self._order: deque[AssignedPartition] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    def push(self, home: AssignedPartition, lane: L) -> None:
+        """Queue a lane behind the others of its partition."""
+        lanes = self._lanes.get(home)
+        if lanes is None:
+            lanes = self._lanes[home] = deque()
+            self._order.append(home)
+        lanes.append(lane)
+
+    def pop(self) -> L:
+        """Return the next lane; an IndexError if none waits."""
+        home = self._order.popleft()
+        lanes = self._lanes[home]
+        lane = lanes.popleft()
+        if lanes:
+            self._order.append(home)
+        else:
+            del self._lanes[home]
+        return lane
+
+    def clear(self) -> None:
+        """Forget all turns."""
+        self._lanes.clear()
+        self._order.clear()
 
 
 @dataclass(slots=True, eq=False)

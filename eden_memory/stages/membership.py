@@ -35,11 +35,11 @@ from eden_memory.kafka.broken_clients import (
     starting,
 )
 from eden_memory.kafka.connection import CLIENT_ID
-from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait, spare_heartbeats
+from eden_memory.kafka.topic_reading import FETCHER_MS, let_fetches_wait, spare_heartbeats
 from eden_memory.logs import LibraryLogger
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost, passes
-from eden_memory.stages.finished_offsets import AssignedPartition
+from eden_memory.stages.lanes import AssignedPartition
 from eden_memory.stages.patience import until_done
 from eden_memory.tasks import naming_process
 

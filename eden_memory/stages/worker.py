@@ -23,13 +23,12 @@ from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.dead_retries import DeadRetries
 from eden_memory.stages.deciding import Deciding
 from eden_memory.stages.handler_run import UsageLog
-from eden_memory.stages.lanes import Lanes, Queued
+from eden_memory.stages.lanes import Lanes, Queued, Slots
 from eden_memory.stages.membership import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.stages.outcome import Ledger, Publishing
 from eden_memory.stages.outcome_publishing import EndPublished
 from eden_memory.stages.patience import REFUSALS, until_done
 from eden_memory.stages.process import State
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.stage_health import StageGauges, StageHealth
 from eden_memory.tasks import end, run_until_first, until_tick

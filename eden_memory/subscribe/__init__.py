@@ -6,7 +6,6 @@ with needs_extra("eden_memory.subscribe", "faststream"):
     from eden_memory.subscribe.retries import Retries
     from eden_memory.subscribe.router import About, MemoryRouter
 
-from eden_memory.subscribe.newest import NewestVersions, version_of
-from eden_memory.subscribe.tombstone import Tombstone
+from eden_memory.subscribe.router import NewestVersions, Tombstone, version_of
 
 __all__ = ["About", "MemoryRouter", "NewestVersions", "Retries", "Tombstone", "version_of"]

@@ -1,26 +1,61 @@
-"""`MemoryRouter`: handlers that take events of the memory topics, as a router of FastStream."""
+"""`MemoryRouter`: handlers that take events of the memory topics, as a router of FastStream; tombstones, and the
+newest version of each entity whatever the order in which records come.
+"""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from faststream import AckPolicy, Depends
 from faststream.kafka import KafkaMessage, KafkaRouter, Topic
 from faststream.kafka.annotations import KafkaMessage as InjectedMessage
+from pydantic import AwareDatetime
 
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import Event, decode
+from eden_memory.schemas.fields import Part
 from eden_memory.settings import Settings
 from eden_memory.subscribe.retries import DEAD, HandlerRetries, Retries
-from eden_memory.subscribe.tombstone import Tombstone
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Start = Literal["earliest", "latest"]
 Original = Callable[[Any], Awaitable[KafkaMessage]]
+E = TypeVar("E", bound=Event)
+
+
+class Tombstone(Part):
+    """One version of an entity that was erased. Erase what you derived from it: someone asked to be forgotten."""
+
+    id: str
+    """`ce_id`."""
+    event: str
+    """The type that was erased: `FactChanged`."""
+    key: str
+    """The record's key, which names one version: `<fact id>@<version>`."""
+    entity: str
+    """The fact, reflection, scope or message."""
+    scope: str
+    """The memory scope or session it was in."""
+    reason: str | None
+    time: AwareDatetime
+
+    @classmethod
+    def of(cls, about: Envelope, key: bytes | None) -> "Tombstone":
+        """Read it from a record's headers and key."""
+        return cls(
+            id=about.id,
+            event=about.name,
+            key=(key or b"").decode(errors="replace"),
+            entity=about.subject,
+            scope=about.scope or about.ordering_key,
+            reason=about.reason,
+            time=about.time,
+        )
 
 
 def about(message: InjectedMessage) -> Envelope:
@@ -143,3 +178,55 @@ def _fits(message: KafkaMessage, event: str, scope: str | None, *, of_tombstones
         and (record.value is None) == of_tombstones
         and (scope is None or any(fnmatchcase(key, scope) for key in attributes.scopes))
     )
+
+
+class EntityVersion(NamedTuple):
+    """One version of a fact, reflection or blob."""
+
+    entity: str
+    version: int
+
+
+def version_of(record: Event | Tombstone) -> EntityVersion:
+    """Return which version of which entity a record is: its key is `entity@version`, `entity` for the first one."""
+    key = record.key if isinstance(record, Tombstone) else record.key()
+    entity, _, version = key.rpartition("@")
+    return EntityVersion(entity, int(version)) if entity and version.isdecimal() else EntityVersion(key, 1)
+
+
+class NewestVersions(Generic[E]):
+    """A view of `memory.facts`, `memory.reflections` or `memory.consolidations` in this process's memory.
+
+    An entity's state is its highest version that is not erased; what is erased stays erased. A consumer with a
+    database does the same there: it stores `version_of(event)` and writes only if the stored version is lower.
+    """
+
+    def __init__(self) -> None:
+        self._versions: defaultdict[str, dict[int, E]] = defaultdict(dict)
+        self._erased: set[EntityVersion] = set()
+
+    def take(self, event: E) -> bool:
+        """Add a record; return whether it changed its entity's state (False: a repeat, an older version, erased)."""
+        found = version_of(event)
+        if found in self._erased:
+            return False
+        before = self.get(found.entity)
+        self._versions[found.entity].setdefault(found.version, event)
+        return self.get(found.entity) is not before
+
+    def erase(self, tombstone: Tombstone) -> bool:
+        """Erase a version for good; return whether that changed its entity's state."""
+        found = version_of(tombstone)
+        before = self.get(found.entity)
+        self._erased.add(found)
+        self._versions.get(found.entity, {}).pop(found.version, None)
+        return self.get(found.entity) is not before
+
+    def get(self, entity: str) -> E | None:
+        """Return the state of an entity, None if there is none or it was erased."""
+        versions = self._versions.get(entity)
+        return versions[max(versions)] if versions else None
+
+    def __iter__(self) -> Iterator[E]:
+        """Iterate over the states of all entities, retired ones too."""
+        return (versions[max(versions)] for versions in self._versions.values() if versions)

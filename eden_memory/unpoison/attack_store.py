@@ -1,21 +1,23 @@
-"""Memory of an attack in the live namespace, and the requests that undo it, written in one transaction."""
+"""Memory of an attack in the live namespace, its receipts, and the requests that undo it, in one transaction."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from re import escape
-from typing import Any
+from typing import Any, cast
 
 from bson import ObjectId
 from pymongo import ReplaceOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.errors import NotFound
+from eden_memory.errors import Conflict, NotFound
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.observability.causal_chain_store import TOPICS, scope_records
+from eden_memory.receipts.receipt import CAUSED_BY, Receipt
+from eden_memory.receipts.receipt_store import PATIENCE, signed_receipt
 from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (
@@ -173,3 +175,14 @@ class AttackUndo:
 def _named(attack: Attack) -> Any:
     """Return the query of a field that names the attack."""
     return {"$regex": f"^{escape(attack.import_prefix)}"} if attack.kind == "import" else attack.id
+
+
+async def receipt_of_undo(
+    at: Installation, request_id: str, patience: float = PATIENCE, *, in_topics: bool = True
+) -> Receipt:
+    """Return the signed receipt of an undo, as `signed_receipt` does; Conflict while memory rests on the attack."""
+    receipt = await signed_receipt(at, request_id, patience, in_topics=in_topics)
+    cause = cast("CauseKind", receipt.asked.kind.removeprefix(CAUSED_BY))
+    if await AttackUndo(at).plan(Attack(cause, receipt.asked.target)):
+        raise Conflict("memory rests on the attack still", "Preview the undo again, and undo what is left.")
+    return receipt

@@ -20,9 +20,9 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.metrics import known_cost, unpriced
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import plain, stored
-from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.refusals import DUPLICATE_KEY
 from eden_memory.mongo.transactions import Transactions
+from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     Budget,

@@ -26,7 +26,7 @@ from pymongo import InsertOne, UpdateOne
 
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
-from eden_memory.replay.namespaces.namespace_names import KINDS, prefix_of
+from eden_memory.replay.namespaces.namespace_store import KINDS, prefix_of
 from eden_memory.schemas.documents import Consolidated, Fact, Snapshot, StoredBlob
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery

@@ -34,7 +34,7 @@ from pymongo import ASCENDING, AsyncMongoClient
 
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect

@@ -18,8 +18,7 @@ from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.group_admin import GroupAdmin
-from eden_memory.kafka.lag import lags
+from eden_memory.kafka.groups import GroupAdmin, lags
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.kafka.topics import load_topics

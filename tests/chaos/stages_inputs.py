@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.mongo.changes import version_of
 from eden_memory.schemas.envelope import Envelope, rfc3339
 from eden_memory.schemas.events import FormationAsked, SessionEnded, Watermark

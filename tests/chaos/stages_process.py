@@ -39,11 +39,11 @@ from eden_memory.stages import process
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.failure_decisions import Kind, classify
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Decision, Delivery, Emitted, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.tasks import claim_process

@@ -24,11 +24,11 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer, partition_for
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.awaiting import until

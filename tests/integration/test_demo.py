@@ -20,8 +20,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.demo import play, system_process
 from eden_memory.demo import play as completion
-from eden_memory.demo.application import ApplicationWrite, Arrival
-from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
+from eden_memory.demo.conversation import PEOPLE, ApplicationWrite, Arrival, Conversation, read_conversation
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin

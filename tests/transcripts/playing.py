@@ -12,8 +12,7 @@ from textwrap import fill
 from unittest.mock import patch
 
 from eden_memory.demo import play
-from eden_memory.demo.application import ApplicationWrite, Arrival
-from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
+from eden_memory.demo.conversation import PEOPLE, ApplicationWrite, Arrival, Conversation, read_conversation
 from eden_memory.demo.system_process import environment, own_settings, running_system
 from eden_memory.local.servers import Endpoints
 from eden_memory.observability.watching import FormationProgress

@@ -15,12 +15,20 @@ from starlette.responses import JSONResponse, Response
 from eden_memory.access.admission_store import SECRET, ApiKeys, Caller, RequestAdmission, Unknown
 from eden_memory.api.gateway.chat_access import ChatAccessRules
 from eden_memory.api.gateway.chat_request import ChatRequest
-from eden_memory.api.gateway.exchange import Exchange, TurnWriter
-from eden_memory.api.gateway.problems import problem, problem_of
-from eden_memory.api.gateway.relay import Call, Passed, Relay
+from eden_memory.api.gateway.exchange import (
+    Call,
+    Exchange,
+    Headers,
+    Passed,
+    Relay,
+    TurnWriter,
+    Upstream,
+    problem,
+    problem_of,
+    to_provider,
+)
 from eden_memory.api.gateway.remembering import Remembering
-from eden_memory.api.gateway.turn_store import TurnStore
-from eden_memory.api.gateway.upstream import Headers, Upstream, to_provider
+from eden_memory.api.gateway.turns import TurnStore
 from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError, NotAnId
 from eden_memory.operations.reach import SessionReach

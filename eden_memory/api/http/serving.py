@@ -16,7 +16,7 @@ from eden_memory.access.admission_store import ApiKeys, Refused, RequestAdmissio
 from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
-from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
+from eden_memory.api.http.problem import BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import ROUTERS
 from eden_memory.api.mcp.mcp_app import McpApp
 from eden_memory.api.service import Memory

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.operator_routes import demand_operator, installation_of
-from eden_memory.api.ui.pages import render
-from eden_memory.api.ui.svg_plots import budget_plot
+from eden_memory.api.ui.pages import budget_plot, render
 from eden_memory.api.ui.visiting import DOOR, address
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.logs import LibraryLogger

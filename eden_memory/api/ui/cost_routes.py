@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from eden_memory.access.admission_store import Caller, only_id
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.pages import render
-from eden_memory.api.ui.svg_plots import bar_plot
+from eden_memory.api.ui.pages import bar_plot, render
 from eden_memory.api.ui.visiting import demand_to_read_all
 from eden_memory.api.ui.window_routes import pending_lines
 from eden_memory.errors import EdenError

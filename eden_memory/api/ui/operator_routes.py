@@ -14,13 +14,13 @@ from eden_memory.api.ui.pages import is_operator, render
 from eden_memory.api.ui.visiting import address
 from eden_memory.errors import Conflict, describe
 from eden_memory.kafka.connection import answering
-from eden_memory.kafka.lag import LagReader, LagReading
+from eden_memory.kafka.groups import LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import KINDS
 from eden_memory.replay.dead_letters import DeadLetterHandling
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import placement_of
+from eden_memory.replay.namespaces.namespace_store import placement_of
 from eden_memory.replay.namespaces.switching import refuse_behind, roll_back, switch, with_original
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.schemas.documents import DeadLetter, Live

@@ -17,7 +17,7 @@ from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import found_document
+from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
 

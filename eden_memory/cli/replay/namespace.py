@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.replay.reform_report import report
-from eden_memory.cli.replay.reform_shown import formed, not_carried, user_edits
+from eden_memory.cli.replay.reform_report import formed, not_carried, report, user_edits
 from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import confirm
@@ -16,7 +15,7 @@ from eden_memory.names import ORIGINAL, Placement
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
-from eden_memory.replay.namespaces.namespace_names import placement_of
+from eden_memory.replay.namespaces.namespace_store import placement_of
 from eden_memory.replay.namespaces.switching import (
     original_of,
     refuse_behind,

@@ -13,7 +13,7 @@ from eden_memory.cli.replay.progress import RebuildProgress
 from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.errors import EdenError
 from eden_memory.replay.installation import installation
-from eden_memory.replay.namespaces.namespace_names import checked
+from eden_memory.replay.namespaces.namespace_store import checked
 from eden_memory.replay.rebuild.namespace_rebuild import SHOWN, NamespaceRebuild
 from eden_memory.settings import Settings
 from eden_memory.stages.process import run

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from eden_memory.cli.replay import reform_shown as shown
+from eden_memory.cli.replay import reform_report as shown
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import width

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from aiokafka import TopicPartition
 
 from eden_memory.kafka import KafkaArguments
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_reading import Offsets, TopicOffsets, reading_partitions
 
 Ended = Mapping[TopicPartition, Sequence[int]]

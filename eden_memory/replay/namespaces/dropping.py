@@ -8,7 +8,7 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import FORMING, MEMORY, ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
+from eden_memory.replay.namespaces.namespace_store import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics
 from eden_memory.replay.reform.reform_store import MongoReforms, alone

@@ -23,7 +23,7 @@ from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import WRITER, beside, half_formed, sweeping_of
+from eden_memory.replay.namespaces.namespace_store import WRITER, beside, half_formed, sweeping_of
 from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
 from eden_memory.replay.reform.reform_store import MongoReforms, at_work
 from eden_memory.schemas.documents import Live, Namespace

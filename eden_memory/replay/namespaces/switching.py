@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError, describe
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.models.catalogue import vectors_of
@@ -18,8 +18,7 @@ from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
-from eden_memory.replay.namespaces.namespace_store import placed
+from eden_memory.replay.namespaces.namespace_store import READY, WRITER, placed, placement_of, unknown
 from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.reform.reform_settings import covers_everything
 from eden_memory.replay.reform.reform_store import MongoReforms

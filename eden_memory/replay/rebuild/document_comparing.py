@@ -12,7 +12,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.replay.namespaces.namespace_names import KINDS
+from eden_memory.replay.namespaces.namespace_store import KINDS
 from eden_memory.schemas.documents import Consolidated, Snapshot
 
 Shown = Mapping[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from eden_memory.assembly.stage_surroundings import surroundings
+from eden_memory.assembly.stage_parts import surroundings
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
 from eden_memory.kafka.topic_reading import refuse_missing
@@ -23,23 +23,23 @@ from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.replay.group_progress import GroupProgress, Offsets, behind, passed
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import (
+from eden_memory.replay.namespaces.namespace_store import (
     WRITER,
+    MongoNamespaces,
     checked,
     placement_of,
     prefix_of,
     stage_of,
     sweeping_of,
 )
-from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.schemas.documents import DeadLetter, Namespace
 from eden_memory.schemas.events import REGISTRY, Event, FactChanged
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.controls import MongoControls
 from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.patience import until_done
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Decision, Delivery, Handler
 from eden_memory.stages.worker import Bounds, Worker
 from eden_memory.tasks import end, first_of

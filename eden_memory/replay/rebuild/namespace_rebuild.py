@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from eden_memory.errors import EdenError
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import KINDS
+from eden_memory.replay.namespaces.namespace_store import KINDS
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.rebuild.document_comparing import (
     ComparedMemories,

@@ -18,8 +18,7 @@ from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
-from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
-from eden_memory.replay.namespaces.namespace_store import live_settings
+from eden_memory.replay.namespaces.namespace_store import checked, live_settings, prefix_of
 from eden_memory.replay.namespaces.switching import Switchover, refuse_blocking, switch_to_reform
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced

@@ -15,7 +15,7 @@ from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topic_reading import places_in
 from eden_memory.kafka.topics import load_topics

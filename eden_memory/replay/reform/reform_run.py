@@ -23,9 +23,9 @@ from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, Together
-from eden_memory.stages.slots import Slots
 from eden_memory.tasks import end, first_of
 
 log = LibraryLogger()

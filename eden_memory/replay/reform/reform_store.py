@@ -15,7 +15,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.errors import EdenError
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.names import Names, Placement
-from eden_memory.replay.namespaces import namespace_names as judging
+from eden_memory.replay.namespaces import namespace_store as judging
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces
 from eden_memory.replay.restore.restored_store import NOTES, note_of
 from eden_memory.schemas.documents import Namespace, Reform, WindowTexts

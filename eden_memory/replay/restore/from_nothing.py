@@ -29,7 +29,7 @@ from eden_memory.names import Names
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_names import WRITER
+from eden_memory.replay.namespaces.namespace_store import WRITER
 from eden_memory.replay.rebuild.namespace_fill import (
     Counted,
     NamespaceFill,

@@ -12,7 +12,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.names import Names
-from eden_memory.replay.namespaces.namespace_names import KINDS
+from eden_memory.replay.namespaces.namespace_store import KINDS
 from eden_memory.schemas.documents import (
     CountedCall,
     Document,

@@ -7,7 +7,7 @@ import pytest
 from openai import APIError, InternalServerError
 from pydantic import SecretStr
 
-from eden_memory.api.gateway import upstream
+from eden_memory.api.gateway import exchange
 from eden_memory.settings import Settings
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, replies, says, turns
 from tests.integration.system.running_system import until
@@ -88,7 +88,7 @@ async def test_a_provider_that_is_away_is_a_502_and_the_turn_is_stored(
 async def test_a_provider_that_says_nothing_is_a_504(
     own_settings: Settings, provider: ChatUpstream, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "SILENCE_SECONDS", 0.2)
     provider.reply = says("Once", gate=asyncio.Event())
     async with chats_of(behind(own_settings, provider.openai_url), provider) as chats:
         with pytest.raises(InternalServerError) as error:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from eden_memory.access.admission_store import Refused
-from eden_memory.directory.stream_edits import SETTABLE
-from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.directory.stream_store import SETTABLE, MongoStreams
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.operations.parameters import StreamFields, StreamView
 from tests.integration.doors.conftest import Doors

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.conn import AIOKafkaConnection
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
+from eden_memory.kafka.groups import GroupLag, LagReader, LagReading
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers

@@ -11,7 +11,7 @@ from eden_memory.errors import EdenError
 from eden_memory.names import Names
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
-from eden_memory.replay.namespaces.namespace_names import KINDS, stage_of
+from eden_memory.replay.namespaces.namespace_store import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
 from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.schemas.documents import DeadLetter

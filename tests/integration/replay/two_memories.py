@@ -24,8 +24,8 @@ from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import MemorySettings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.integration.stages.harness import until

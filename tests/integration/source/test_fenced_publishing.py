@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.kafka.topics import load_topics
 from eden_memory.source.leader import FencedPublisher, PublishFailed
 from tests.integration.source.harness import PARTITIONS, Kit

@@ -25,10 +25,10 @@ from eden_memory.schemas.registry import Registry
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.lanes import Slots
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery, Emitted, Handler, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.awaiting import SOON, until

@@ -17,7 +17,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from eden_memory.kafka import broken_clients as broken
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.fencing import fence
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Delivery, Emitted

@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Outgoing, Record
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.dead_letters import Origin, dead_letter, refused_letter

@@ -5,10 +5,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from eden_memory.housekeeping.consumption import Consumption
-from eden_memory.housekeeping.consumption_store import ConsumptionMarks
+from eden_memory.housekeeping.consumption import Consumption, ConsumptionMarks
 from eden_memory.housekeeping.janitor import Janitor
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.stages.leased import Leased

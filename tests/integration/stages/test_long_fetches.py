@@ -6,7 +6,7 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.fetch import FetchRequest
 
-from eden_memory.kafka import long_fetches
+from eden_memory.kafka import topic_reading
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.integration.stages.harness import SOON, Bench, asked, questions, running, stage, until
 
@@ -28,7 +28,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return send(connection, request, *rest, **more)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", noted)
-    monkeypatch.setattr(long_fetches, "LONG_MS", FOR_EVER)
+    monkeypatch.setattr(topic_reading, "LONG_MS", FOR_EVER)
     return found
 
 
@@ -64,5 +64,5 @@ async def test_a_fetch_that_leaves_out_a_partition_waits_short(
         await kit.put([asked("s0", 40)])
         await kit.answers(41)
     left_out = {wait for wait, partitions in sent if partitions < 6}
-    assert left_out == {long_fetches.SHORT_MS}, "one partition was held back"
+    assert left_out == {topic_reading.SHORT_MS}, "one partition was held back"
     assert FOR_EVER in {wait for wait, _ in sent}

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from eden_memory.kafka.fencing import fence
-from eden_memory.kafka.group_admin import GroupAdmin
-from eden_memory.kafka.lag import LagReader, lags
+from eden_memory.kafka.groups import GroupAdmin, LagReader, lags
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, reading
 from eden_memory.observability.causal_chain_store import scope_records

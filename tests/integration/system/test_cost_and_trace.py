@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eden_memory.assembly import handlers
-from eden_memory.cli.trace import chain_of
+from eden_memory.cli.following_commands import chain_of
 from eden_memory.errors import EdenError
 from eden_memory.models.provider_calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.errors import EdenError
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.demo.application import ApplicationWrite, Arrival, DeliveryLog, Kind
+from eden_memory.demo.conversation import ApplicationWrite, Arrival, DeliveryLog, Kind
 
 
 def wrote(

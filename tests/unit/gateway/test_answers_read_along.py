@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.api.gateway.relay import Announced, StreamedAnswer, answer_of
+from eden_memory.api.gateway.exchange import Announced, StreamedAnswer, answer_of
 
 STREAM = (
     b": ping\n\nevent: x\ndata: "

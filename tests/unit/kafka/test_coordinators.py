@@ -8,8 +8,8 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, KafkaError
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_admin
-from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka import groups
+from eden_memory.kafka.groups import GroupAdmin
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR, NOT_AUTHORIZED = 14, 15, 16, 30
 NON_EMPTY, UNKNOWN_GROUP = 68, 69
@@ -37,7 +37,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     def client(**_: Any) -> Broker:
         return broker
 
-    monkeypatch.setattr(group_admin, "AIOKafkaClient", client)
+    monkeypatch.setattr(groups, "AIOKafkaClient", client)
     return broker
 
 
@@ -58,7 +58,7 @@ async def test_a_coordinator_that_is_not_ready_is_asked_again(broker: Broker, co
 async def test_another_answer_or_one_that_comes_too_late_comes_out(
     broker: Broker, code: int, refusal: type[KafkaError], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_admin, "LONGEST_SECONDS", seconds)
+    monkeypatch.setattr(groups, "LONGEST_SECONDS", seconds)
     broker.codes = [code]
     with pytest.raises(refusal):
         await GroupAdmin({}).remove("g")
@@ -85,7 +85,7 @@ async def test_once_one_group_is_refused_the_others_are_asked_no_more(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another attempt after the client was closed opened a connection that nobody closed."""
-    monkeypatch.setattr(group_admin, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(groups, "PAUSE_SECONDS", 0.0)
     broker.codes = [LOADING] * 100 + [NOT_AUTHORIZED, LOADING]
     with pytest.raises(GroupAuthorizationFailedError):
         await GroupAdmin({}).members(["loading", "refused"])

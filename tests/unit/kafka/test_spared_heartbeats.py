@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from eden_memory.kafka.long_fetches import SPARING_SECONDS, spare_heartbeats
+from eden_memory.kafka.topic_reading import SPARING_SECONDS, spare_heartbeats
 
 
 class Coordinator:

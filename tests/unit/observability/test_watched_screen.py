@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from eden_memory.cli.watch import render
+from eden_memory.cli.following_commands import render
 from eden_memory.observability.watching import FormationProgress, WatchedChange
 
 

@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from eden_memory.cli import keys, sessions, topic_commands
-from eden_memory.cli.replay.reform_report import show
-from eden_memory.cli.replay.reform_shown import estimated
+from eden_memory.cli.replay.reform_report import estimated, show
 from eden_memory.cli.tables import console, show_table, width
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.replay.comparing.report import BothSpent, MemoryReport, StageSpending

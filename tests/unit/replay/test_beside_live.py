@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.names import Placement
-from eden_memory.replay.namespaces.namespace_names import beside
+from eden_memory.replay.namespaces.namespace_store import beside
 from eden_memory.schemas.documents import Namespace
 
 State = Literal["filling", "caught_up", "verified", "dropped"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eden_memory.errors import EdenError
 from eden_memory.names import MEMORY
-from eden_memory.replay.namespaces.namespace_names import prefix_of
+from eden_memory.replay.namespaces.namespace_store import prefix_of
 from eden_memory.replay.rebuild.document_comparing import (
     NOT_CONTENT,
     DigestSum,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from eden_memory.replay.reform.reform_run import HANDLERS, STILL_SECONDS, Throttling
-from eden_memory.stages.slots import Slots
+from eden_memory.stages.lanes import Slots
 from tests.unit.replay.test_reform_planning import Servers, feeding, requests, window
 
 WHOLE, BESIDE, SLOTS = 8, 1, 12

@@ -5,7 +5,7 @@ from typing import Literal
 
 from eden_memory.doctor.mongodb_checks import judge_namespaces
 from eden_memory.names import Placement
-from eden_memory.replay.namespaces.namespace_names import neglected
+from eden_memory.replay.namespaces.namespace_store import neglected
 from eden_memory.schemas.documents import Namespace
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from eden_memory.cli.replay.reform_shown import user_edits
+from eden_memory.cli.replay.reform_report import user_edits
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit, UserEdit
 from eden_memory.schemas.events import CommandRef
 from eden_memory.schemas.scopes import Scope

@@ -6,7 +6,7 @@ from typing import Any
 
 from bson import json_util
 
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import ChangeEvent, Document, DocumentPage, version_of
 from eden_memory.processors.tailer import Tailer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
+from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import ChangeEvent, DocumentPage
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.source.source_mapping import Mapped

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from bson import ObjectId
 
-from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Outgoing
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     FactCommanded,

@@ -12,8 +12,7 @@ from eden_memory.schemas.documents import GivenUp
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, MessageRecorded, decode
 from eden_memory.schemas.example_files import examples_of
-from eden_memory.stages.dead_letter_ids import TEXTLESS, NamedIds, named_in
-from eden_memory.stages.dead_letters import Origin, dead_letter, ids_named
+from eden_memory.stages.dead_letters import TEXTLESS, NamedIds, Origin, dead_letter, ids_named, named_in
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OF_EVENTS = [

@@ -4,7 +4,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.stages.finished_offsets import AssignedPartition
+from eden_memory.stages.lanes import AssignedPartition
 from eden_memory.stages.membership import NOWHERE, Membership
 
 

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.kafka.record import Record
-from eden_memory.stages.finished_offsets import AssignedPartition
-from eden_memory.stages.lanes import Again, Lanes, Queued, Unit
-from eden_memory.stages.slots import Slots
+from eden_memory.stages.lanes import Again, AssignedPartition, Lanes, Queued, Slots, Unit
 
 Step = tuple[int, int]
 """Key and number of a record."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.stages.finished_offsets import AssignedPartition
+from eden_memory.stages.lanes import AssignedPartition
 
 
 @st.composite

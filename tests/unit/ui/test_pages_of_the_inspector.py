@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from eden_memory.api.ui.inspector_route import own_page
-from eden_memory.api.ui.pages import percent, plain_id, usd
-from eden_memory.api.ui.svg_plots import WIDTH, bar_plot, budget_plot
+from eden_memory.api.ui.pages import WIDTH, bar_plot, budget_plot, percent, plain_id, usd
 from eden_memory.usage.budget_rules import Spending
 
 

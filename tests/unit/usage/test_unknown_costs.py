@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import cast
 
-from eden_memory.cli.watch import _figures  # pyright: ignore[reportPrivateUsage]
+from eden_memory.cli.following_commands import _figures  # pyright: ignore[reportPrivateUsage]
 from eden_memory.memory.memory_views import FactHistory, FactView, VersionView
 from eden_memory.metrics import known_cost
 from eden_memory.observability.watching import FormationProgress

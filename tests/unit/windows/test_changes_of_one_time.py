@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgotten import Marks
-from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.kafka.record import Record
+from eden_memory.kafka.record import Outgoing, Record
 from eden_memory.mongo.changes import ChangeEvent, version_of
 from eden_memory.processors.pipeline import FORMATION_TRIGGER, stages
 from eden_memory.schemas.envelope import Envelope

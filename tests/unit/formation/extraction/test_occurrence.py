@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.formation.occurrence import occurrence, still_said
+from eden_memory.formation.scope_assignment import occurrence, still_said
 from tests.unit.formation.extraction.windows import Bench, fact, stating, talk
 
 MOVED = "Ana moved to Graz on 3 March 2026."
