@@ -278,6 +278,11 @@ LLM_UNPRICED = Counter("eden_llm_unpriced_calls", "Model calls whose price is no
 LLM_REPAIRS = Counter(
     "eden_llm_repairs", "Calls that asked again because an answer was not valid", ["stage", "model"]
 )
+LLM_UNREADABLE = Counter(
+    "eden_llm_unreadable_items",
+    "Facts, reflections and decisions of answers that could not be read beside others that could",
+    ["stage", "model"],
+)
 GENAI_SECONDS = Histogram(
     "gen_ai_client_operation_duration_seconds",
     "Duration of model calls (OpenTelemetry's GenAI conventions; error_type is empty for answered ones)",

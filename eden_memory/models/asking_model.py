@@ -9,6 +9,7 @@ from typing import Generic, cast
 
 from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import LLM_UNREADABLE
 from eden_memory.models import judging
 from eden_memory.models.breaker import Breaker, Ping
 from eden_memory.models.call_accounts import (
@@ -30,7 +31,7 @@ from eden_memory.models.judging import (
     complete_items,
     cut_short,
     most_tokens,
-    parsed,
+    read,
 )
 from eden_memory.models.provider_calls import (
     SHORTEST_CALL,
@@ -262,12 +263,15 @@ class _Question(Generic[A]):
             kept=self.answers,
         )
 
-    def value_of(self, kept: Answer) -> A | str | None:
-        """Return the value of an answer, or what is wrong with it."""
+    async def value_of(self, kept: Answer) -> tuple[A, int] | str:
+        """Return the value of an answer and how many of its items cannot be read, or what is wrong with it."""
         text = kept.text or ""
         if kept.invalid == TRUNCATED and self.answers and self.prompt.takes_part:
-            return complete_items(text, self.answer)
-        return kept.invalid if kept.invalid in OUTCOMES else parsed(text, self.answer)
+            value = complete_items(text, self.answer)
+            return value if isinstance(value, str) else (value, 0)
+        if kept.invalid is not None and kept.invalid in OUTCOMES:
+            return kept.invalid
+        return await read(text, self.answer)
 
     def ask_again(self, kept: Answer, problem: str, note: str) -> None:
         """Continue after an unsatisfactory answer."""
@@ -400,13 +404,15 @@ class AskingModel:
 
     async def _judge(self, question: _Question[A], kept: Answer, *, again: bool) -> Answered[A] | None:
         """Return the answer if it is satisfactory; otherwise the question continues after it."""
-        value = question.value_of(kept)
-        if value is None or isinstance(value, str):
+        found = await question.value_of(kept)
+        if isinstance(found, str):
             stored, others = await self._stored(question, kept)
             if others:
                 return await self._judge(question, stored, again=True)
-            await self._invalid(question, kept, value or "", again=again)
+            await self._invalid(question, kept, found, again=again)
             return None
+        value, unreadable = found
+        LLM_UNREADABLE.labels(question.asking.stage, kept.model).inc(0 if again else unreadable)
         ended: CallOutcome = "truncated" if kept.invalid == TRUNCATED else "answered"
         self._note(question, kept, ended, items=_items(value), again=again)
         answered = Answered(value, _call(kept), kept.provider)

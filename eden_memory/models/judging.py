@@ -1,14 +1,21 @@
 """Judges whether an answer is valid, asks again if not, and ends a question that cannot succeed."""
 
+import asyncio
+import json
+import re
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, cast, get_args, get_origin
 
+import json_repair
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from eden_memory.errors import PermanentError, QuestionSpent
-from eden_memory.models.provider_calls import Completion, PromptTurn, found_json
+from eden_memory.models.provider_calls import Completion, PromptTurn, candidates, found_json, loaded
 from eden_memory.models.question import A, Prompt
-from eden_memory.schemas.answers import AS_SAID
+from eden_memory.schemas.answers import AS_SAID, JudgedItem, ModelAnswer
 from eden_memory.schemas.events.usage import CallOutcome
 
 TRUNCATED = "truncated"
@@ -37,6 +44,112 @@ def parsed(text: str, answer: type[A]) -> A | str:
         return answer.model_validate_json(found_json(text), context=AS_SAID)
     except ValidationError as error:
         return _named(error)
+
+
+LONGEST_REPAIRED = 16_000
+"""Characters of an answer that json-repair is given: stray quotes cost it time that grows with their square."""
+
+ESCAPE = re.compile(
+    r"""(\\(?:["'\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
+    r"""|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\)"""
+)
+"""An escape, else half of a surrogate pair, else a backslash that stands for itself, as in a Windows path."""
+
+
+async def read(text: str, answer: type[A]) -> tuple[A, int] | str:
+    """Return what `readable` does; repairing may take seconds, so it happens in a thread."""
+    value = parsed(text, answer)
+    return await asyncio.to_thread(readable, text, answer) if isinstance(value, str) else (value, 0)
+
+
+def readable(text: str, answer: type[A]) -> tuple[A, int] | str:
+    """Return what can be read of an answer and how many items cannot, else what is wrong with it, as `parsed`.
+
+    Items of a text that had to be repaired are personal and sensitive: its judgement may be broken, too.
+    """
+    value = parsed(text, answer)
+    if not isinstance(value, str):
+        return value, 0
+    of_items = _items_of(answer) is not None
+    found = (
+        _by_item(said, answer, repaired=repaired) for said, repaired in _repaired(text, of_items=of_items)
+    )
+    return next((part for part in found if part is not None), value)
+
+
+def _repaired(text: str, *, of_items: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield what the JSON in a text may be, and whether the text had to be repaired for it.
+
+    `of_items`: what is cut off may be completed, as the last item then lacks fields.
+    """
+    said = list(candidates(text))
+    for candidate in (found_json(text), *said):
+        yield loaded(candidate), False
+    mended = [ESCAPE.sub(_escaped, candidate) for candidate in said]
+    for candidate in mended:
+        with suppress(ValueError, RecursionError):
+            yield json.loads(candidate, strict=False), True
+    begin, end = re.search(r"[\[{]", mended[0]), max(map(mended[0].rfind, "}]")) + 1
+    if of_items and begin is not None and end - begin.start() <= LONGEST_REPAIRED:
+        with suppress(ValueError, RecursionError):
+            # Opened as a list: else it keeps only the last of several objects that follow each other.
+            yield json_repair.loads(f"[{mended[0][begin.start() : end]}", skip_json_loads=True), True
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[1] or ("\\\\" if found[2] else "")
+
+
+def _by_item(found: Any, answer: type[A], *, repaired: bool) -> tuple[A, int] | None:
+    """Return an answer of the items that are valid, with the number of the others; None if none is."""
+    if (items := _items_of(answer)) is None:
+        value = _valid(found, answer, repaired=repaired)
+        return None if value is None else (value, 0)
+    name, kind = items
+    stated: list[Any] = []
+    for part in cast("list[Any]", found) if isinstance(found, list) else [found]:
+        held = cast("dict[str, Any]", part).get(name, part) if isinstance(part, dict) else part
+        stated += cast("list[Any]", held) if isinstance(held, list) else [held]
+    valid = [item for fields in stated if (item := _valid(fields, kind, repaired=repaired)) is not None]
+    if not valid and (stated or repaired):
+        return None
+    return answer.model_validate({name: valid}), len(stated) - len(valid)
+
+
+def _items_of(answer: type[ModelAnswer]) -> tuple[str, type[ModelAnswer]] | None:
+    """Return the name of an answer's list and the class of its items; None for an answer without a list."""
+    (name, field), *others = answer.model_fields.items()
+    return (
+        None if others or get_origin(field.annotation) is not list else (name, get_args(field.annotation)[0])
+    )
+
+
+def _valid(found: Any, kind: type[A], *, repaired: bool) -> A | None:
+    """Return an item, or an answer without a list, forgiving what changes nothing: fields that nobody asked for,
+    no null, one number in place of a list, numbers in other forms."""
+    if not isinstance(found, dict):
+        return None
+    said = cast("dict[str, Any]", found)
+    fields: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        if name in said:
+            of_numbers = field.annotation == list[int]
+            fields[name] = _numbers(said[name]) if of_numbers else said[name]
+        elif type(None) in get_args(field.annotation):
+            fields[name] = None
+    if repaired and issubclass(kind, JudgedItem):
+        fields |= {"about": "person", "sensitive": True}
+    try:
+        return kind.model_validate(fields, context=AS_SAID)
+    except ValidationError:
+        return None
+
+
+def _numbers(said: Any) -> list[int]:
+    """Return the numbers of messages, also of `3`, `"3"` and `["[3]"]`."""
+    stated: Sequence[Any] = cast("list[Any]", said) if isinstance(said, list) else [said]
+    bare = (str(number).strip("[] ") for number in stated)
+    return [int(number) for number in bare if number.isdecimal()]
 
 
 def complete_items(text: str, answer: type[A]) -> A | str:

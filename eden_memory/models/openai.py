@@ -14,10 +14,10 @@ import httpx2
 import numpy as np
 import openai
 import orjson
-from pydantic import ValidationError
 
 from eden_memory.errors import PermanentError
 from eden_memory.models.catalogue import provider_name
+from eden_memory.models.judging import parsed, read
 from eden_memory.models.provider_calls import (
     THOUGHTS,
     Adapter,
@@ -42,7 +42,7 @@ from eden_memory.models.provider_calls import (
     word_of,
 )
 from eden_memory.mongo.document_fields import part_text
-from eden_memory.schemas.answers import AS_SAID, ModelAnswer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Effort
 
 Bound = Literal["max_tokens", "max_completion_tokens"]
@@ -449,9 +449,11 @@ class CompatibleChat(Adapter[OpenAIWire]):
                 self._accepted[model] = form
                 if found.finish != "complete":
                     break
-                if _fits(found.text, answer):
+                if not isinstance(parsed(found.text, answer), str):
                     self._known[model] = form
                     break
+                if not isinstance(await read(found.text, answer), str):
+                    break  # usable: nothing more is paid to find the form out
         except BaseException:
             question.trials.extend(found.trial() for found in tries)
             raise
@@ -495,11 +497,3 @@ def _format(form: Form, answer: type[ModelAnswer]) -> Body | None:
     if form == "schema":
         return response_format(answer)
     return {"type": "json_object"} if form == "json" else None
-
-
-def _fits(text: str, answer: type[ModelAnswer]) -> bool:
-    try:
-        answer.model_validate_json(text, context=AS_SAID)
-    except ValidationError:
-        return False
-    return True

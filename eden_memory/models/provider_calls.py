@@ -355,25 +355,26 @@ def found_json(text: str) -> str:
 
     A comma before a closing bracket is forgiven; what is cut off is never completed.
     """
-    said = THOUGHT.sub("", text)
-    for candidate in _candidates(said):
-        if is_object(candidate):
+    for candidate in candidates(text):
+        if isinstance(loaded(candidate), dict):
             return candidate
         forgiven = STRING_OR_COMMA.sub(r"\1", candidate)
-        if is_object(forgiven):
+        if isinstance(loaded(forgiven), dict):
             return forgiven
     return text
 
 
-def is_object(text: str) -> bool:
-    """Whether a text is a JSON object."""
+def loaded(text: str) -> object:
+    """Return the value of a JSON text; None if it is none."""
     try:
-        return isinstance(orjson.loads(text), dict)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return False
+        return None
 
 
-def _candidates(said: str) -> Iterator[str]:
+def candidates(text: str) -> Iterator[str]:
+    """Yield what may be the JSON object of an answer: all of it, what stands in fences, and all between braces."""
+    said = THOUGHT.sub("", text)
     yield said.strip()
     for block in FENCED.finditer(said):
         yield block[1].strip()

@@ -1,0 +1,120 @@
+"""Answers that are not quite what was asked for: what is readable is used, item by item, and the rest is counted."""
+
+import json
+import random
+import string
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from eden_memory.models.judging import LONGEST_REPAIRED, parsed, readable
+from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, JudgedReflections
+
+TEA = {"text": "Ana drinks tea.", "scope": "agent", "messages": [1], "about": "world", "sensitive": False}
+CAT = {"text": "The cat is Mia.", "scope": "agent", "messages": [2], "about": "world", "sensitive": False}
+AS_WRITTEN = json.dumps({"facts": [TEA, CAT]})
+
+
+def facts(text: str) -> tuple[list[tuple[str, list[int]]], int]:
+    """The texts and numbers of what is readable, and how many items are not."""
+    found = readable(text, ExtractedFacts)
+    assert not isinstance(found, str), found
+    return [(fact.text, fact.messages) for fact in found[0].facts], found[1]
+
+
+BOTH = [("Ana drinks tea.", [1]), ("The cat is Mia.", [2])]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "unreadable"),
+    [
+        (AS_WRITTEN.replace("drinks tea", r"keeps C:\Users\ana"), [(r"Ana keeps C:\Users\ana.", [1]), BOTH[1]], 0),
+        (AS_WRITTEN.replace("drinks tea", "drinks\ntea\tor milk"), [("Ana drinks\ntea\tor milk.", [1]), BOTH[1]], 0),
+        (AS_WRITTEN.replace("tea.", r"tea \ud83d."), [("Ana drinks tea .", [1]), BOTH[1]], 0),
+        (AS_WRITTEN.replace("tea.", r"tea \ud83c\udf75 \q"), [("Ana drinks tea 🍵 \\q", [1]), BOTH[1]], 0),
+        (AS_WRITTEN.replace("tea.", 'the "tea" of'), [('Ana drinks the "tea" of', [1]), BOTH[1]], 0),
+        (json.dumps([TEA, CAT]), BOTH, 0),
+        (f"Here they are:\n{json.dumps([TEA, CAT])}", BOTH, 0),
+        (f"{json.dumps(TEA)}\n{json.dumps(CAT)}", BOTH, 0),
+        (json.dumps(TEA), BOTH[:1], 0),
+        (json.dumps({"facts": [TEA, {**CAT, "why": "asked"}], "note": "two"}), BOTH, 0),
+        (json.dumps({"facts": [{**TEA, "messages": 1}, {**CAT, "messages": ["[2]"]}]}), BOTH, 0),
+        (json.dumps({"facts": [TEA, {"text": 5}, "chatter", {**CAT, "scope": None}]}), BOTH[:1], 3),
+        (repr({"facts": [TEA, CAT]}), BOTH, 0),
+        (AS_WRITTEN[:-2], BOTH, 0),
+        (AS_WRITTEN.replace('"sensitive": false}, ', '"sensitive": false} '), BOTH, 0),
+        (f'{{"facts": [{json.dumps(TEA)}, {{"text": "Lea lives in Gr', BOTH[:1], 0),
+        (f'{{"facts": [{json.dumps(TEA)}, {{"text": "Lea lives in [Porto] or Gr', BOTH[:1], 1),
+        ("[]", [], 0),
+        ('{"facts": [], "why": "small talk"}', [], 0),
+    ],
+)  # fmt: skip
+def test_what_is_readable_of_an_answer_is_read(text: str, said: list[Any], unreadable: int) -> None:
+    assert isinstance(parsed(text, ExtractedFacts), str), "the trials of models forgive nothing of it"
+    assert facts(text) == (said, unreadable)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I found no facts [in these 3 messages].",
+        "<html><head><style>body {facts: []}</style></head><body>502 Bad Gateway</body></html>",
+        '{"facts": 3}',
+        '{"facts": null}',
+        '{"memories": []}',
+        '{"facts": [{"text": "a"}, 7]}',
+        "[" * 5_000,
+        '{"facts": [' * 5_000,
+        "\\" * 5_000,
+    ],
+)
+def test_what_holds_no_item_stays_invalid(text: str) -> None:
+    assert readable(text, ExtractedFacts) == parsed(text, ExtractedFacts)
+
+
+def test_only_items_of_a_repaired_text_are_personal_and_sensitive() -> None:
+    whole = readable(json.dumps([TEA, {"text": 5}]), ExtractedFacts)
+    repaired = readable(AS_WRITTEN.replace("tea", r"C:\tea\q"), ExtractedFacts)
+    assert isinstance(whole, tuple)
+    assert isinstance(repaired, tuple)
+    assert [(fact.about, fact.sensitive) for fact in whole[0].facts] == [("world", False)]
+    assert {(fact.about, fact.sensitive) for fact in repaired[0].facts} == {("person", True)}
+    judged = json.dumps(
+        {"propagated": [{"reflection": 1, "text": "a\nb", "about": "world", "sensitive": False}]}
+    )
+    found = readable(judged.replace("\\n", "\n"), JudgedReflections)
+    assert isinstance(found, tuple)
+    assert [(item.about, item.sensitive) for item in found[0].propagated] == [("person", True)]
+
+
+def test_of_decisions_one_without_its_nulls_is_read_and_one_without_a_decision_is_not() -> None:
+    said = {
+        "decisions": [
+            {"fact": "N1", "decision": "NONE", "existing": "K1"},
+            {"fact": "N2", "decision": "KEEP"},
+        ]
+    }
+    found = readable(json.dumps(said), FactDecisions)
+    assert isinstance(found, tuple)
+    assert ([item.fact for item in found[0].decisions], found[1]) == (["N1"], 1)
+
+
+def test_a_blob_is_mended_but_never_completed() -> None:
+    found = readable('Sure: {"text": "One.\nTwo in C:\\Users.", "words": 4}', ConsolidatedText)
+    assert found == (ConsolidatedText(text="One.\nTwo in C:\\Users."), 0)
+    for cut in ('{"text": "One {1} and', '{"text": "One.", "words": [4], "why": "b'):
+        assert isinstance(readable(cut, ConsolidatedText), str)
+
+
+def test_no_text_fails_or_takes_long() -> None:
+    draw, pieces = (
+        random.Random(5),
+        [*'{}[]",:\\ \n', '"facts"', '"text"', "\\u", "\\ud83d", "'", *string.digits],
+    )
+    begun = perf_counter()
+    for _ in range(400):
+        readable("".join(draw.choices(pieces, k=60)), ExtractedFacts)
+    readable('{"facts": [' + 'a" ' * LONGEST_REPAIRED + "]", ExtractedFacts)
+    assert perf_counter() - begun < 10
