@@ -210,15 +210,23 @@ class ProviderError(Exception):
 
     `counts` is False where it is not shown that the input is at fault: the attempt is not counted against it.
     `alone` is True where nothing suggests an outage: only the input that failed waits, not the whole stage.
+    `session` names whose input it was, where nothing can be read of the answers to it.
     """
 
     def __init__(
-        self, reason: str, retry_after: float | None = None, *, counts: bool = True, alone: bool = False
+        self,
+        reason: str,
+        retry_after: float | None = None,
+        *,
+        counts: bool = True,
+        alone: bool = False,
+        session: str = "",
     ) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
         self.counts = counts
         self.alone = alone
+        self.session = session
 
 
 class CapReached(Exception):  # noqa: N818 - reads as what happened
@@ -227,6 +235,14 @@ class CapReached(Exception):  # noqa: N818 - reads as what happened
 
 class PermanentError(Exception):
     """This input can never succeed: it is given up at once."""
+
+
+class UnreadableAnswers(PermanentError):  # noqa: N818 - reads as what happened
+    """Nothing can be read of a model's answers to one question, while those to others can be read."""
+
+    def __init__(self, reason: str, session: str) -> None:
+        super().__init__(reason)
+        self.session = session
 
 
 class QuestionSpent(PermanentError):  # noqa: N818 - reads as what happened

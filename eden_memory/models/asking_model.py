@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import reduce
 from typing import Generic, cast
 
-from eden_memory.errors import PermanentError, ProviderError
+from eden_memory.errors import PermanentError, ProviderError, UnreadableAnswers
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import LLM_UNREADABLE
 from eden_memory.models import judging
@@ -26,8 +26,10 @@ from eden_memory.models.call_accounts import (
 from eden_memory.models.guard import Guard
 from eden_memory.models.judging import (
     REFUSED,
+    SET_ASIDE,
     TRUNCATED,
     CallBudget,
+    Readings,
     complete_items,
     cut_short,
     most_tokens,
@@ -243,6 +245,10 @@ class _Question(Generic[A]):
     key: str
     known: dict[str, Answer]
     turns: Sequence[PromptTurn]
+    of: str
+    """The stage and model whose answers are read."""
+    read_before: int
+    """How many of those could be read when it was asked."""
     answers: int = 0
     invalid: int = 0
     best: Answered[A] | None = None
@@ -273,6 +279,17 @@ class _Question(Generic[A]):
             return kept.invalid
         return await read(text, self.answer)
 
+    @property
+    def session(self) -> str:
+        """Whose question it is."""
+        return self.asking.session_id or self.asking.scope or self.unit
+
+    def ask_anew(self, kept: Answer) -> None:
+        """Continue behind answers that could not be read as if there were none."""
+        self.key = next_key(kept.id, kept.text or "")
+        self.turns = judging.turns_of(self.prompt)
+        self.answers = self.invalid = 0
+
     def ask_again(self, kept: Answer, problem: str, note: str) -> None:
         """Continue after an unsatisfactory answer."""
         text = kept.text or ""
@@ -297,6 +314,7 @@ class AskingModel:
         self._offline = offline
         self._router, self._chat, self._answers = router, chat, answers
         self._budget, self._accounts = budget, accounts
+        self._readings = Readings()
         self._prefix = "" if namespace == "live" else f"{namespace}/"
 
     async def earlier(self, unit: str) -> Earlier | None:
@@ -324,7 +342,9 @@ class AskingModel:
                 if (kept := await self._kept(question)) is not None:
                     found = True
                 else:
+                    self._readings.admit(question.of, question.session)
                     arrived = await self._chat.call(self._router.route(asking), question.request())
+                    await self._check_readable(question, arrived)
                     kept, found = await self._keep(question, arrived)
                 answered = await self._judge(question, kept, again=found)
             except PermanentError:
@@ -346,7 +366,9 @@ class AskingModel:
         if chain and chain[0].shown != asking.shown:
             raise ProviderError("an answer to this question has arrived meanwhile: decided on what that saw")
         key = chain[0].id if chain else first
-        return _Question(prompt, answer, asking, check, unit, key, known, judging.turns_of(prompt))
+        of = f"{asking.stage}, {self._router.route(asking).breaker.name}"
+        turns, read_before = judging.turns_of(prompt), self._readings.count(of)
+        return _Question(prompt, answer, asking, check, unit, key, known, turns, of, read_before)
 
     def _just_looked_up(self, unit: str) -> bool:
         """Whether the handler has seen that nothing has arrived.
@@ -369,6 +391,20 @@ class AskingModel:
         if kept is None and question.answers:
             kept = (await self._answers.find([question.key])).get(question.key)
         return kept
+
+    async def _check_readable(self, question: _Question[A], arrived: Answer) -> None:
+        """While answers cannot be read, leave one more of them unstored, and make no repair; ProviderError."""
+        if not self._readings.fails(question.of):
+            return
+        found = await question.value_of(arrived)
+        if isinstance(found, str) and found not in OUTCOMES:
+            ended = of_kept(arrived, "invalid", question.answers, 0)
+            self._accounts.note(with_id(ended, arrived.id), question.asking)
+            raise self._set_aside(question)
+
+    def _set_aside(self, question: _Question[A]) -> ProviderError:
+        self._budget.settled(question.unit)
+        return self._readings.unreadable(question.of, question.unit, question.session)
 
     async def _keep(self, question: _Question[A], arrived: Answer) -> tuple[Answer, bool]:
         """Store an answer; return what is stored, and whether that is another worker's.
@@ -404,6 +440,11 @@ class AskingModel:
 
     async def _judge(self, question: _Question[A], kept: Answer, *, again: bool) -> Answered[A] | None:
         """Return the answer if it is satisfactory; otherwise the question continues after it."""
+        if kept.invalid == SET_ASIDE:
+            if self._readings.waits(question.of, question.unit):
+                raise self._set_aside(question)
+            question.ask_anew(kept)
+            return None
         found = await question.value_of(kept)
         if isinstance(found, str):
             stored, others = await self._stored(question, kept)
@@ -412,6 +453,8 @@ class AskingModel:
             await self._invalid(question, kept, found, again=again)
             return None
         value, unreadable = found
+        if not again:
+            self._readings.readable(question.of)
         LLM_UNREADABLE.labels(question.asking.stage, kept.model).inc(0 if again else unreadable)
         ended: CallOutcome = "truncated" if kept.invalid == TRUNCATED else "answered"
         self._note(question, kept, ended, items=_items(value), again=again)
@@ -425,14 +468,25 @@ class AskingModel:
         return None
 
     async def _invalid(self, question: _Question[A], kept: Answer, problem: str, *, again: bool) -> None:
-        """Mark the answer and continue with a repair; PermanentError after too many."""
+        """Mark the answer and continue with a repair; PermanentError after too many.
+
+        ProviderError, if nothing can be read and nobody else had a readable answer meanwhile: it may be the model.
+        """
         self._note(question, kept, OUTCOMES.get(problem, "invalid"), items=0, again=again)
-        if kept.invalid is None:
-            await self._answers.judged_invalid(kept.id, problem)
         question.answers += 1
         question.invalid += problem != TRUNCATED
-        if question.invalid >= judging.MOST_INVALID or question.best is not None:
-            raise PermanentError(f"{question.answers} answers, none of them valid; the last: {problem}")
+        spent = question.invalid >= judging.MOST_INVALID and question.best is None
+        readable = self._readings.count(question.of) > question.read_before
+        aside = spent and problem not in OUTCOMES and kept.invalid is None and not readable
+        if kept.invalid is None:
+            await self._answers.judged_invalid(kept.id, SET_ASIDE if aside else problem)
+        if aside:
+            raise self._set_aside(question)
+        reason = f"{question.answers} answers, none of them valid; the last: {problem}"
+        if spent and problem not in OUTCOMES:
+            raise UnreadableAnswers(reason, question.session)
+        if spent or question.best is not None:
+            raise PermanentError(reason)
         question.ask_again(kept, problem, judging.invalid_note(problem))
 
     def _note(

@@ -3,26 +3,32 @@
 import asyncio
 import json
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any, cast, get_args, get_origin
 
 import json_repair
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from eden_memory.errors import PermanentError, QuestionSpent
+from eden_memory.errors import PermanentError, ProviderError, QuestionSpent
 from eden_memory.models.provider_calls import Completion, PromptTurn, candidates, found_json, loaded
 from eden_memory.models.question import A, Prompt
 from eden_memory.schemas.answers import AS_SAID, JudgedItem, ModelAnswer
 from eden_memory.schemas.events.usage import CallOutcome
+from eden_memory.stages.retry_waits import growing
+from eden_memory.stages.stage import RetryPolicy
 
 TRUNCATED = "truncated"
 
 REFUSED = "refused"
 
 EMPTY = "empty"
+
+SET_ASIDE = "set aside"
+"""Marks the last answer of a question that is asked anew, as the model may be at fault."""
 
 ERRORS_NAMED = 8
 
@@ -31,9 +37,7 @@ def cut_short(completion: Completion) -> str | None:
     """Return what is wrong with an answer before its content is read."""
     if completion.finish == "truncated":
         return TRUNCATED
-    if completion.finish == "refused":
-        return REFUSED
-    return None if completion.text.strip() else EMPTY
+    return REFUSED if completion.finish == "refused" else None
 
 
 def parsed(text: str, answer: type[A]) -> A | str:
@@ -200,6 +204,70 @@ SHORT_NOTE = (
     "The answer has the right form, but: {problem}\nAnswer again with the whole JSON object, corrected, and"
     " nothing else."
 )
+
+
+SEVERAL = 3
+"""This many sessions in a row had no answer that can be read: the model is at fault, not what it was asked."""
+
+HOLD = 60.0
+"""Seconds between the attempts of a question that waits to learn whether others are answered readably."""
+
+PROBES = RetryPolicy(first=1.0, cap=30.0)
+"""How long no question is asked after one that showed that answers still cannot be read."""
+
+
+class Readings:
+    """Which sessions in a row had no readable answer, by stage and model (`of`)."""
+
+    def __init__(self) -> None:
+        self._read: Counter[str] = Counter()
+        self._failing: dict[str, set[str]] = {}
+        self._held: OrderedDict[str, int] = OrderedDict()
+        """Number of answers read when a question was set aside, by unit."""
+        self._probes: dict[str, tuple[int, float]] = {}
+        """Probes in vain, and when the next one may be made."""
+
+    def count(self, of: str) -> int:
+        """Return how many answers could be read."""
+        return self._read[of]
+
+    def fails(self, of: str) -> bool:
+        """Return whether the answers to several sessions in a row could not be read."""
+        return len(self._failing.get(of, ())) >= SEVERAL
+
+    def readable(self, of: str) -> None:
+        """Record an answer that could be read."""
+        self._read[of] += 1
+        self._failing.pop(of, None)
+        self._probes.pop(of, None)
+
+    def admit(self, of: str, session: str) -> None:
+        """Return if a question may be asked: while answers cannot be read, one from time to time."""
+        if not self.fails(of):
+            return
+        probes, due = self._probes.get(of, (0, 0.0))
+        if (left := due - monotonic()) > 0:
+            raise self._doubt(of, session, left)
+        self._probes[of] = probes + 1, monotonic() + growing(PROBES, probes + 1)
+
+    def unreadable(self, of: str, unit: str, session: str) -> ProviderError:
+        """Record a question without a readable answer; return what to raise while it may be the model's fault."""
+        self._failing.setdefault(of, set()).add(session)
+        self._held.pop(unit, None)
+        self._held[unit] = self._read[of]
+        while len(self._held) > REMEMBERED:
+            self._held.popitem(last=False)
+        return self._doubt(of, session, HOLD)
+
+    def waits(self, of: str, unit: str) -> bool:
+        """Return whether nothing has been learnt since a question was set aside in this process."""
+        return not self.fails(of) and self._held.get(unit) == self._read[of]
+
+    def _doubt(self, of: str, session: str, seconds: float) -> ProviderError:
+        if self.fails(of):
+            reason = f"answers to several sessions in a row cannot be read ({of}): check the model and its endpoint"
+            return ProviderError(reason, seconds, counts=False, session=session)
+        return ProviderError("none of its answers can be read", seconds, alone=True, session=session)
 
 
 def turns_of(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[PromptTurn, ...]:

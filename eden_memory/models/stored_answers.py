@@ -18,7 +18,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.judging import CALLS, MOST_INVALID, TRUNCATED
+from eden_memory.models.judging import CALLS, MOST_INVALID, SET_ASIDE, TRUNCATED
 from eden_memory.models.provider_calls import schema_of
 from eden_memory.models.question import Prompt
 from eden_memory.mongo.grouped_inserts import GroupedInserts
@@ -71,6 +71,8 @@ def _hash(*values: object) -> str:
 
 def exhausted(chain: Sequence[Answer]) -> bool:
     """Whether no valid answer is among them and none can be asked for."""
+    aside = max((place for place, answer in enumerate(chain, 1) if answer.invalid == SET_ASIDE), default=0)
+    chain = chain[aside:]
     judged = sum(answer.invalid not in (None, TRUNCATED) for answer in chain)
     spent = judged >= MOST_INVALID or len(chain) >= CALLS
     return spent and all(answer.invalid is not None for answer in chain)

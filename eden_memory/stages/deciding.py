@@ -294,6 +294,7 @@ class Deciding:
         for item in unit.items:
             item.attempts, item.uncounted = attempts, uncounted
             item.waits_for = failure.reason if failure.alone else ""
+            item.session = failure.session
         if unit.home.revoked:
             return Again()
         first = unit.items[0].record

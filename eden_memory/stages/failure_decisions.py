@@ -110,6 +110,8 @@ class Failure:
     """Whether the attempt counts against the input."""
     alone: bool = False
     """Nothing suggests an outage: only this input waits, not the stage."""
+    session: str = ""
+    """Whose input brought answers that cannot be read."""
 
     @property
     def outage(self) -> bool:
@@ -124,7 +126,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
         """Return the failure that an exception means."""
-        failure = cls(classify(error), describe(error), error)
+        failure = cls(classify(error), describe(error), error, session=getattr(error, "session", ""))
         if isinstance(error, ProviderError):
             failure = replace(failure, after=error.retry_after, counts=error.counts, alone=error.alone)
         if isinstance(error, CapReached):

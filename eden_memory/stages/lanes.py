@@ -181,6 +181,8 @@ class Queued:
     """Failures in a row that did not count, and for which only this record waits."""
     waits_for: str = ""
     """Why it failed the last time, while it waits alone."""
+    session: str = ""
+    """Whose answers could not be read when it failed the last time."""
     given: Delivery | None = None
     """Its decoded form, while it waits for more records to be decided together with."""
     refused: bool = False

@@ -109,7 +109,7 @@ class StageHealth:
             if not dead:
                 self._announce(None)
                 self.lift("dead-letters")
-        elif self._rate.finished(dead):
+        elif self._rate.finished(dead, item.session):
             reason = f"more than {self._rate.share:.0%} of the last records were dead-lettered"
             pause = Pause(self._stage, "dead-letters", reason, self._clock())
             self._announce(pause)
@@ -211,26 +211,26 @@ class Outage:
 
 
 class DeadRate:
-    """The share of dead letters among the last `window` finished records."""
+    """The share of dead letters among the last `window` finished records; those of one session count once."""
 
     def __init__(self, share: float, window: int = WINDOW, at_least: int = AT_LEAST) -> None:
         self.share = share
         self._at_least = at_least
-        self._last: deque[bool] = deque(maxlen=window)
-        self._dead = 0
+        self._last: deque[object] = deque(maxlen=window)
+        """Of a dead record what it counts as; None for the others."""
 
-    def finished(self, dead: bool) -> bool:
-        """Note a finished record; True if with it too many are dead (and at least `at_least`)."""
-        if len(self._last) == self._last.maxlen:
-            self._dead -= self._last[0]
-        self._last.append(dead)
-        self._dead += dead
-        return dead and self._dead >= self._at_least and self._dead > self.share * len(self._last)
+    def finished(self, dead: bool, session: str = "") -> bool:
+        """Note a finished record; True if with it too many are dead (and at least `at_least`).
+
+        `session`: whose answers could not be read, if it is dead for that reason.
+        """
+        self._last.append((session or object()) if dead else None)
+        counted = len(set(self._last) - {None}) if dead else 0
+        return counted >= self._at_least and counted > self.share * len(self._last)
 
     def clear(self) -> None:
         """Forget what was, as after a pause."""
         self._last.clear()
-        self._dead = 0
 
 
 class StageGauges:

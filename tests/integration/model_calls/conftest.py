@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
+from eden_memory.models import judging
 from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
+from eden_memory.stages.stage import RetryPolicy
 from tests.integration.model_calls.asking_stage import Kit, asking_stage
 from tests.integration.stages.harness import bench
 from tests.names import NAMES
@@ -35,6 +37,8 @@ async def store(database: Any) -> MongoAnswers:
 
 
 @pytest.fixture
-async def kit(settings: Settings) -> AsyncIterator[Kit]:
+async def kit(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kit]:
+    monkeypatch.setattr(judging, "HOLD", 0.1)
+    monkeypatch.setattr(judging, "PROBES", RetryPolicy(first=0.05, cap=0.2))
     async with bench(settings) as runtime, asking_stage(runtime) as kit:
         yield kit

@@ -1,5 +1,6 @@
 """Models that answer badly, not at all, or never: nothing is lost, and what cannot be done is given up once."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -11,6 +12,7 @@ from prometheus_client import REGISTRY
 
 from eden_memory.assembly import handlers, stage_parts
 from eden_memory.assembly.model_factory import Models
+from eden_memory.models import judging
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from eden_memory.settings import Settings
@@ -37,6 +39,8 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
         patch.setattr(handlers, "Models", partial(Models, probe_waits=(0.1, 0.4)))
         patch.setattr(worker, "StageHealth", partial(StageHealth, probes=RetryPolicy(first=0.1, cap=0.5)))
         patch.setattr(stage_parts, "RETRY_SECONDS", 2.0)
+        patch.setattr(judging, "HOLD", 1.0)
+        patch.setattr(judging, "PROBES", RetryPolicy(first=0.1, cap=0.5))
         settings = fast(shared_settings, shared_models, run={"dead_share": 1.0})
         async with system(settings, shared_models) as running:
             yield running
@@ -223,6 +227,52 @@ async def test_a_failed_consolidation_leaves_one_dead_letter(
 
     await until(merged, "the fuller buffer is consolidated")
     assert len(await dead()) == before + 1
+
+
+async def test_several_sessions_whose_answers_cannot_be_read_pause_the_stage_and_form_once_they_can(
+    shared: System,
+) -> None:
+    def script(asked: Asked) -> Said:
+        return "<html>Sign in to the proxy</html>" if asked.kind == "facts" else obey(asked)
+
+    given_up, before = len(await shared.dead()), outages() or 0.0
+    shared.models.script = script
+    try:
+        sessions = [await shared.session(f"proxy-{n}") for n in range(5)]
+        said = [
+            await shared.write(one, f"proxy-{n}", f"fact user: Quay {n} is dry.")
+            for n, one in enumerate(sessions)
+        ]
+        for one in sessions:
+            await shared.form(one)
+
+        async def paused() -> bool:
+            return (outages() or 0.0) > before
+
+        await until(paused, "the stage stands still")
+        assert "cannot be read" in shared.state("fact-extraction").what
+        calls_then = shared.models.tally.calls["facts"]
+        await asyncio.sleep(3 * judging.HOLD)
+        assert shared.models.tally.calls["facts"] < calls_then + 20, "only probes are paid"
+        assert len(await shared.dead()) == given_up
+    finally:
+        shared.models.script = obey
+    await shared.formed([name for names in said for name in names], len(said))
+    assert len(await shared.dead()) == given_up
+
+
+async def test_one_session_whose_answers_can_never_be_read_pauses_nothing(shared: System) -> None:
+    given_up, before = len(await shared.dead()), outages()
+    session = await shared.session("ulf")
+    for number in range(3):
+        await shared.write(session, "ulf", f"fact user: Ulf is {WORD}, {number}.")
+        await shared.form(session)
+
+        async def given() -> bool:
+            return len(await shared.dead()) == given_up + number + 1  # noqa: B023
+
+        await until(given, "the window is given up")
+    assert outages() == before
 
 
 async def test_a_full_outage_gives_up_nothing_and_ends_by_itself(shared: System, models: Serving) -> None:

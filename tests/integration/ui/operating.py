@@ -2,7 +2,10 @@
 
 from collections.abc import Awaitable, Sequence
 
+import pytest
+
 from eden_memory.memory.memory_batch import fact_hash
+from eden_memory.models import judging
 from eden_memory.names import Placement
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import WORD
@@ -13,9 +16,11 @@ BESIDE = "copy"
 
 async def troubled(running: System, session: str, user: str) -> None:
     """Have a window given up: its dead letter is there when this returns."""
-    await running.write(session, user, f"fact user: {WORD}")
-    await running.form(session)
-    await until(lambda: _any(running.dead()), "a dead letter")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "HOLD", 0.1)
+        await running.write(session, user, f"fact user: {WORD}")
+        await running.form(session)
+        await until(lambda: _any(running.dead()), "a dead letter")
 
 
 async def beside(running: System, before: str, after: str) -> None:

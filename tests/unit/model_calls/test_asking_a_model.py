@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.errors import PermanentError, ProviderError, QuestionSpent
+from eden_memory.errors import PermanentError, ProviderError, QuestionSpent, UnreadableAnswers
+from eden_memory.models import judging
 from eden_memory.models.asking_model import AskingModel
 from eden_memory.models.judging import TRUNCATED, complete_items
 from eden_memory.models.provider_calls import CallFailed, PromptTurn
@@ -136,19 +137,111 @@ async def test_json_in_a_code_fence_is_an_answer() -> None:
 
 
 async def test_what_is_always_invalid_ends_after_two_repairs_for_every_process() -> None:
-    answers, provider = MemoryAnswers(), FakeChat(["nonsense"])
+    answers, provider = MemoryAnswers(), unreadable_for(PROMPT.user)
     model = model_over(provider, answers)
+    provider.before = lambda: others_are_answered(model, provider)
     for _ in range(2):
-        with pytest.raises(PermanentError, match="none of them valid"):
-            await ask(model)
+        with pytest.raises(UnreadableAnswers, match="none of them valid") as raised:
+            await ask(model, session_id="s.1")
+        assert raised.value.session == "s.1"
     after_a_crash = model_over(provider, answers)
     with pytest.raises(PermanentError):
         await ask(after_a_crash)
     earlier = await after_a_crash.earlier("consolidation:e1")
     assert earlier is not None
     assert earlier.exhausted
-    assert len(provider.asked) == 3
-    assert all(one.invalid for one in answers.kept.values())
+    assert sum(turns[0].text == PROMPT.user for turns in provider.asked) == 3
+    assert all(one.invalid for one in answers.kept.values() if one.unit == "consolidation:e1")
+
+
+def unreadable_for(*users: str) -> FakeChat:
+    """Answers these prompts with what nobody can read, and every other one well."""
+    return FakeChat(lambda turns: "<html>Bad gateway</html>" if turns[0].text in users else GOOD)
+
+
+async def others_are_answered(model: AskingModel, provider: FakeChat) -> None:
+    """Once, beside the first question."""
+    provider.before = None
+    await another_is_answered(model, 1)
+
+
+async def test_one_question_without_readable_answers_waits_unpaid_until_others_are_answered() -> None:
+    provider = unreadable_for(PROMPT.user)
+    model = model_over(provider, MemoryAnswers())
+    for _ in range(8):
+        with pytest.raises(ProviderError) as raised:
+            await ask(model, session_id="s.1")
+        assert (raised.value.counts, raised.value.alone, raised.value.session) == (True, True, "s.1")
+    assert len(provider.asked) == 3, "waiting costs nothing"
+    await another_is_answered(model, 1)
+    provider.says = [GOOD]
+    assert await ask(model, session_id="s.1") == "all of it"
+    assert len(provider.asked) == 5
+    assert len(provider.asked[-1]) == 1, "asked anew, without what could not be read"
+
+
+async def unanswered(model: AskingModel, number: int) -> ProviderError:
+    """Why a question of another session has no answer."""
+    fields = {"cause": f"e{number}", "session_id": f"s.{number}"}
+    with pytest.raises(ProviderError) as raised:
+        await ask_of(model, number, **fields)
+    return raised.value
+
+
+async def ask_of(model: AskingModel, number: int, **fields: str) -> str:
+    prompt = replace(PROMPT, user=f"blob {number}")
+    asked = asking(f"consolidation:e{number}", **fields)
+    return (await model.ask(prompt, ConsolidatedText, asked, no_shortcoming)).value.text
+
+
+@pytest.mark.parametrize("said", ["<html>Bad gateway</html>", "", '{"memories": []}'])
+async def test_several_sessions_in_a_row_without_readable_answers_are_an_outage(
+    said: str, noted: list[ModelCalled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, provider, now = MemoryAnswers(), FakeChat([said]), 0.0
+    monkeypatch.setattr(judging, "monotonic", lambda: now)
+    model = model_over(provider, answers)
+    first = [await unanswered(model, number) for number in (1, 1, 2, 3)]
+    assert [(one.counts, one.alone) for one in first] == [(True, True)] * 3 + [(False, False)]
+    assert "several sessions in a row cannot be read" in str(first[-1])
+    assert len(provider.asked) == 9
+    for _ in range(20):
+        assert not (await unanswered(model, 1)).counts
+        assert not (await unanswered(model, 4)).counts
+    assert len(provider.asked) == 10, "one probe, and no repair of it"
+    stored = len(answers.kept)
+    now += 40.0
+    await unanswered(model, 5)
+    assert (len(provider.asked), len(answers.kept)) == (11, stored)
+    assert len({one.call_id for one in noted if one.outcome == "invalid"}) == 11, "each call is counted"
+    now += 40.0
+    provider.says = [GOOD]
+    for number in (2, 1, 3, 4):
+        assert await ask_of(model, number, session_id=f"s.{number}") == "all of it"
+
+
+async def test_what_was_set_aside_is_asked_anew_after_a_restart_with_another_model() -> None:
+    answers = MemoryAnswers()
+    wrong = model_over(FakeChat(["nonsense"]), answers)
+    for number in range(4):
+        await unanswered(wrong, number)
+    provider = FakeChat([GOOD])
+    mended = model_over(provider, answers)
+    earlier = await mended.earlier("consolidation:e0")
+    assert earlier is not None
+    assert not earlier.exhausted
+    for number in range(4):
+        assert await ask_of(mended, number, session_id=f"s.{number}") == "all of it"
+    assert len(provider.asked) == 4
+
+
+async def test_bad_answers_to_one_session_are_no_outage() -> None:
+    provider = FakeChat(["nonsense"])
+    model = model_over(provider, MemoryAnswers())
+    for number in range(5):
+        with pytest.raises(ProviderError) as raised:
+            await ask_of(model, number, session_id="s.1")
+        assert (raised.value.counts, raised.value.alone) == (True, True)
 
 
 async def test_what_is_always_cut_off_ends_after_six_calls() -> None:

@@ -99,3 +99,10 @@ def test_what_left_the_window_counts_no_more() -> None:
     assert not rate.finished(True)
     assert not rate.finished(True)
     assert rate.finished(True)
+
+
+def test_dead_letters_of_one_session_whose_answers_cannot_be_read_count_once() -> None:
+    rate = DeadRate(share=0.2, window=20, at_least=3)
+    assert not any(rate.finished(True, "s.1") for _ in range(30))
+    assert [rate.finished(True, f"s.{number}") for number in (2, 3)] == [False, False]
+    assert [rate.finished(True, f"s.{number}") for number in (4, 5)] == [False, True]
