@@ -1,17 +1,24 @@
 """The answers that a language model is asked for, one model per prompt. Numbers are those that the prompt showed.
 
-Every field is required and no bound is declared, as strict structured output of all providers wants it; what
-an answer may hold is checked against what was shown, never taken from the answer.
+Every field is required, as strict structured output of all providers wants it. The bounds of lists are only for
+endpoints, whose small models may count without an end: Google refuses schemas with several of them, OpenAI those
+for its fine-tuned models. What an answer may hold is checked against what was shown, never taken from the answer.
 """
 
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import BeforeValidator, ConfigDict, ValidationInfo, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from eden_memory.schemas.described import DescribedModel
 
 AS_SAID = object()
 """The context in which a model's own text is read: a number stands for a label that has its digits."""
+
+
+MOST_ITEMS = Field(json_schema_extra={"maxItems": 200})
+MOST_MESSAGES = 24
+"""Numbers of messages that one item names; a longer list is no choice any more."""
+Numbers = Annotated[list[int], Field(json_schema_extra={"maxItems": MOST_MESSAGES})]
 
 
 class ModelAnswer(DescribedModel):
@@ -48,7 +55,7 @@ class StatedFact(JudgedItem):
     text: str
     scope: str
     """The label of one of the scopes shown."""
-    messages: list[int]
+    messages: Numbers
     """Numbers of the messages that it rests on."""
     occurred_at: str | None
     """When it happened or begins, as an ISO date, month or year."""
@@ -65,7 +72,7 @@ class StatedFact(JudgedItem):
 class ExtractedFacts(ModelAnswer):
     """Answer of `fact-extraction`."""
 
-    facts: list[StatedFact]
+    facts: Annotated[list[StatedFact], MOST_ITEMS]
 
 
 def _as_text(label: Any, validation: ValidationInfo) -> Any:
@@ -93,7 +100,7 @@ class FactDecision(ModelAnswer):
 class FactDecisions(ModelAnswer):
     """Answer of `fact-decisions`."""
 
-    decisions: list[FactDecision]
+    decisions: Annotated[list[FactDecision], MOST_ITEMS]
 
 
 class StatedReflection(JudgedItem):
@@ -102,14 +109,14 @@ class StatedReflection(JudgedItem):
     text: str
     scope: str
     """The label of one of the scopes shown."""
-    messages: list[int]
+    messages: Numbers
     """Numbers of the messages that it rests on."""
 
 
 class StatedReflections(ModelAnswer):
     """Answer of `reflection-extraction`."""
 
-    reflections: list[StatedReflection]
+    reflections: Annotated[list[StatedReflection], MOST_ITEMS]
 
 
 class ConsolidatedText(ModelAnswer):
@@ -130,4 +137,4 @@ class JudgedReflection(JudgedItem):
 class JudgedReflections(ModelAnswer):
     """Answer of `propagation`; reflections that it does not name stay where they are."""
 
-    propagated: list[JudgedReflection]
+    propagated: Annotated[list[JudgedReflection], MOST_ITEMS]

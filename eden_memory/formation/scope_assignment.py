@@ -19,7 +19,7 @@ from eden_memory.formation.prompt_material import DatedText, ScopeBrief
 from eden_memory.formation.prompts import one_line
 from eden_memory.formation.shareable import adds_little, contradicts, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript, renamed
-from eden_memory.formation.unnamed_sources import with_unnamed
+from eden_memory.formation.unnamed_sources import nearly_all, with_its_words, with_unnamed
 from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, fitted, label_of, limits_of
 from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.redaction import without_unseen
@@ -277,6 +277,8 @@ class ScopeAssignment:
             return None
         text = self._text(stated.text, self.words[named.key])
         named_sources, whole = self.transcript.resting_on(stated.messages)
+        if named.kind == "user" and of_authors(self.window) and nearly_all(stated.messages, self.transcript):
+            named_sources = with_its_words(text, self.transcript, named_sources)
         sources = with_unnamed(text, self.transcript, named_sources)
         provenance = self._provenance(text, sources)
         if not text or provenance.dropped:

@@ -273,8 +273,7 @@ class _Question(Generic[A]):
         """Return the value of an answer and how many of its items cannot be read, or what is wrong with it."""
         text = kept.text or ""
         if kept.invalid == TRUNCATED and self.answers and self.prompt.takes_part:
-            value = complete_items(text, self.answer)
-            return value if isinstance(value, str) else (value, 0)
+            return await asyncio.to_thread(complete_items, text, self.answer)
         if kept.invalid is not None and kept.invalid in OUTCOMES:
             return kept.invalid
         return await read(text, self.answer)

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from eden_memory.errors import PermanentError, ProviderError, QuestionSpent
-from eden_memory.models.provider_calls import Completion, PromptTurn, candidates, found_json, loaded
+from eden_memory.models.provider_calls import THOUGHT, Completion, PromptTurn, candidates, found_json, loaded
 from eden_memory.models.question import A, Prompt
-from eden_memory.schemas.answers import AS_SAID, JudgedItem, ModelAnswer
+from eden_memory.schemas.answers import AS_SAID, MOST_MESSAGES, JudgedItem, ModelAnswer
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.stages.retry_waits import growing
 from eden_memory.stages.stage import RetryPolicy
@@ -63,7 +63,9 @@ ESCAPE = re.compile(
 async def read(text: str, answer: type[A]) -> tuple[A, int] | str:
     """Return what `readable` does; repairing may take seconds, so it happens in a thread."""
     value = parsed(text, answer)
-    return await asyncio.to_thread(readable, text, answer) if isinstance(value, str) else (value, 0)
+    return (
+        await asyncio.to_thread(readable, text, answer) if isinstance(value, str) else (_each_once(value), 0)
+    )
 
 
 def readable(text: str, answer: type[A]) -> tuple[A, int] | str:
@@ -73,7 +75,7 @@ def readable(text: str, answer: type[A]) -> tuple[A, int] | str:
     """
     value = parsed(text, answer)
     if not isinstance(value, str):
-        return value, 0
+        return _each_once(value), 0
     of_items = _items_of(answer) is not None
     found = (
         _by_item(said, answer, repaired=repaired) for said, repaired in _repaired(text, of_items=of_items)
@@ -114,10 +116,22 @@ def _by_item(found: Any, answer: type[A], *, repaired: bool) -> tuple[A, int] | 
     for part in cast("list[Any]", found) if isinstance(found, list) else [found]:
         held = cast("dict[str, Any]", part).get(name, part) if isinstance(part, dict) else part
         stated += cast("list[Any]", held) if isinstance(held, list) else [held]
-    valid = [item for fields in stated if (item := _valid(fields, kind, repaired=repaired)) is not None]
+    read_items = [_valid(fields, kind, repaired=repaired) for fields in stated]
+    valid = [item for item in read_items if item is not None]
     if not valid and (stated or repaired):
         return None
-    return answer.model_validate({name: valid}), len(stated) - len(valid)
+    return _each_once(answer.model_validate({name: valid})), len(stated) - len(valid)
+
+
+def _each_once(value: A) -> A:
+    """Return an answer without the items that repeat earlier ones: a small model may repeat itself without an end."""
+    if (items := _items_of(type(value))) is None:
+        return value
+    stated = cast("list[ModelAnswer]", getattr(value, items[0]))
+    first: dict[str, ModelAnswer] = {}
+    for item in stated:
+        first.setdefault(item.model_dump_json(), item)
+    return value.model_copy(update={items[0]: [*first.values()]})
 
 
 def _items_of(answer: type[ModelAnswer]) -> tuple[str, type[ModelAnswer]] | None:
@@ -156,14 +170,36 @@ def _numbers(said: Any) -> list[int]:
     return [int(number) for number in bare if number.isdecimal()]
 
 
-def complete_items(text: str, answer: type[A]) -> A | str:
-    """Return the complete items of an answer that was cut off in its list, each once; TRUNCATED if there are none."""
-    try:
-        (name, items), *others = from_json(text[text.find("{") :], allow_partial=True).items()
-        whole = [item for place, item in enumerate(items[:-1]) if item not in items[:place]]
-        return TRUNCATED if others or not whole else answer.model_validate({name: whole}, context=AS_SAID)
-    except (AttributeError, TypeError, ValueError):
+def complete_items(text: str, answer: type[A]) -> tuple[A, int] | str:
+    """Return the complete items of an answer that was cut off, as `readable` does; TRUNCATED if there are none.
+
+    An item that was cut off in a list of numbers without an end is complete but for these.
+    """
+    if (items := _items_of(answer)) is None:
         return TRUNCATED
+    name, _ = items
+    for said, repaired in _cut_off(THOUGHT.sub("", text)):
+        stated = cast("dict[str, Any]", said).get(name) if isinstance(said, dict) else None
+        if isinstance(stated, list):
+            *whole, last = cast("list[Any]", stated) or [None]
+            if (
+                isinstance(last, dict)
+                and len(cast("dict[str, Any]", last).get("messages") or ()) > MOST_MESSAGES
+            ):
+                whole.append(last)
+            if whole and (found := _by_item({name: whole}, answer, repaired=repaired)) is not None:
+                return found
+    return TRUNCATED
+
+
+def _cut_off(text: str) -> Iterator[tuple[Any, bool]]:
+    """Yield what a text holds that was cut off, without the string in which it was, and whether it was repaired."""
+    mended = ESCAPE.sub(_escaped, text[text.find("{") :])
+    with suppress(ValueError):
+        yield from_json(mended, allow_partial=True), mended != text[text.find("{") :]
+    if len(mended) <= LONGEST_REPAIRED:
+        with suppress(ValueError, RecursionError):
+            yield json_repair.loads(mended[: max(map(mended.rfind, "}]")) + 1], skip_json_loads=True), True
 
 
 def _named(error: ValidationError) -> str:

@@ -62,11 +62,13 @@ Raw = httpx2.Response
 
 class InvalidRequest(PermanentError):  # noqa: N818 - reads as what happened
     """The request as it is will never be accepted; `too_long` where it is its length, `about_bound` where it is
-    how the length of its answer is bounded."""
+    how the length of its answer is bounded, `about_items` where it is how many items a list may have."""
 
-    def __init__(self, reason: str, *, too_long: bool, about_bound: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, too_long: bool, about_bound: bool = False, about_items: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.too_long, self.about_bound = too_long, about_bound
+        self.too_long, self.about_bound, self.about_items = too_long, about_bound, about_items
 
 
 class OpenAIWire:
@@ -193,7 +195,12 @@ class OpenAIWire:
             where = f" ({param})" if (param := word_of(error.param)) else ""
             too_long = any(word in said for word in TOO_LONG)
             about_bound = not too_long and any(bound in f"{error.param} {said}" for bound in BOUNDS)
-            return InvalidRequest(f"{status} {code}{where}", too_long=too_long, about_bound=about_bound)
+            return InvalidRequest(
+                f"{status} {code}{where}",
+                too_long=too_long,
+                about_bound=about_bound,
+                about_items="maxitems" in said,
+            )
         return CallFailed("provider_error", f"{status} {code}", wait)
 
     async def close(self) -> None:
@@ -282,9 +289,9 @@ NAME = "openai"
 KEY = "OPENAI_API_KEY"
 
 
-def response_format(answer: type[ModelAnswer]) -> Body:
+def response_format(answer: type[ModelAnswer], *, bounded: bool = False) -> Body:
     """Strict structured output."""
-    schema: Body = {"name": answer.__name__, "strict": True, "schema": schema_of(answer)}
+    schema: Body = {"name": answer.__name__, "strict": True, "schema": schema_of(answer, bounded=bounded)}
     return {"type": "json_schema", "json_schema": schema}
 
 
@@ -406,6 +413,8 @@ class CompatibleChat(Adapter[OpenAIWire]):
         self._effort: Effort | None = effort
         self._known: dict[str, Form] = {}
         self._accepted: dict[str, Form] = {}
+        self._unbounded = set[str]()
+        """Models that refused a schema because of the most items of its lists."""
 
     @property
     def wire(self) -> OpenAIWire:
@@ -470,6 +479,10 @@ class CompatibleChat(Adapter[OpenAIWire]):
         except InvalidRequest as error:
             if error.too_long:
                 raise
+            if error.about_items and question.model not in self._unbounded:
+                self._unbounded.add(question.model)
+                _add_refused(question.trials, began, time.perf_counter() - begun)
+                return await self._tried(form, question)
             refused = error
         return _Try(began, time.perf_counter() - begun, found, refused)
 
@@ -479,7 +492,7 @@ class CompatibleChat(Adapter[OpenAIWire]):
             question.model,
             system if form == "schema" else f"{system}\n\n{described(answer)}",
             question.turns,
-            _format(form, answer),
+            _format(form, answer, bounded=question.model not in self._unbounded),
             self._effort,
             question.most,
             question.trials,
@@ -493,7 +506,7 @@ def _json_of(found: Completion) -> Completion:
     return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
 
 
-def _format(form: Form, answer: type[ModelAnswer]) -> Body | None:
+def _format(form: Form, answer: type[ModelAnswer], *, bounded: bool) -> Body | None:
     if form == "schema":
-        return response_format(answer)
+        return response_format(answer, bounded=bounded)
     return {"type": "json_object"} if form == "json" else None

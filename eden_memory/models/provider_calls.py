@@ -307,35 +307,43 @@ Schema = dict[str, Any]
 
 
 @lru_cache
-def schema_of(answer: type[ModelAnswer]) -> Schema:
-    """Without references, titles and the classes' descriptions: only what a model needs. Not to be changed."""
+def schema_of(answer: type[ModelAnswer], *, bounded: bool = False) -> Schema:
+    """Without references, titles and the classes' descriptions: only what a model needs. Not to be changed.
+
+    `bounded`: with the most items of each list, which not every provider takes.
+    """
     schema = answer.model_json_schema()
-    return cast(Schema, _plain(schema, schema.get("$defs", {})))
+    left_out = {"title"} if bounded else {"title", "maxItems"}
+    return cast(Schema, _plain(schema, schema.get("$defs", {}), left_out))
 
 
-def _plain(part: Any, definitions: Schema) -> Any:
+def _plain(part: Any, definitions: Schema, left_out: set[str]) -> Any:
     if isinstance(part, list):
-        return [_plain(item, definitions) for item in cast(list[Any], part)]
+        return [_plain(item, definitions, left_out) for item in cast(list[Any], part)]
     if not isinstance(part, dict):
         return part
     found = cast(Schema, part)
     if "$ref" in found:
-        return _plain(definitions[found["$ref"].rpartition("/")[2]], definitions)
+        return _plain(definitions[found["$ref"].rpartition("/")[2]], definitions, left_out)
     if "properties" in found:
-        properties = {name: _plain(value, definitions) for name, value in found["properties"].items()}
+        properties = {
+            name: _plain(value, definitions, left_out) for name, value in found["properties"].items()
+        }
         return {
             "type": "object",
             "properties": properties,
             "required": list(properties),
             "additionalProperties": False,
         }
-    return {name: _plain(value, definitions) for name, value in found.items() if name != "title"}
+    return {
+        name: _plain(value, definitions, left_out) for name, value in found.items() if name not in left_out
+    }
 
 
 @lru_cache
 def described(answer: type[ModelAnswer]) -> str:
     """Return the instruction for a model that takes no schema."""
-    schema = orjson.dumps(schema_of(answer)).decode()
+    schema = orjson.dumps(schema_of(answer, bounded=True)).decode()
     return (
         f"Answer with one JSON object ({answer.__name__}) and nothing else: no explanation, no code fence. "
         f"It must be valid against this JSON Schema:\n{schema}"

@@ -54,8 +54,8 @@ class Config(BaseModel):
     """Answers that are made at once; others wait for their turn, as with a local model. None: all."""
     calls_per_second: float | None = None
     """Chats beyond that are refused with 429; None: none are."""
-    refuses: tuple[Literal["max_tokens", "max_completion_tokens"], ...] = ()
-    """Bounds of an answer that the OpenAI side refuses with 400."""
+    refuses: tuple[Literal["max_tokens", "max_completion_tokens", "maxItems"], ...] = ()
+    """Bounds of an answer, or of the lists in its schema, that the OpenAI side refuses with 400."""
     reasoning_tokens: int = 0
     """Added to every answer's output."""
     stops_thinking: bool = False

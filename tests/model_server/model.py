@@ -139,8 +139,10 @@ class Model:
             return Problem("context_length")
         if isinstance(request, Chat) and FORMS[request.form] > FORMS[self.config.supports]:
             return Problem("bad_format", says=f"Test: response_format {request.form} is not supported")
-        if isinstance(request, Chat) and request.bound in self.config.refuses:
-            return Problem("bad_request", says=f"Test: unsupported: {request.bound}", param=request.bound)
+        schema = str(request.schema) if isinstance(request, Chat) else ""
+        bounds = (getattr(request, "bound", None), "maxItems" if "maxItems" in schema else None)
+        if refused := next((bound for bound in bounds if bound in self.config.refuses), None):
+            return Problem("bad_request", says=f"Test: unsupported: {refused}", param=refused)
         return None
 
     def _reply(self, rule: CacheRule, chat: Chat, kind: str, said: object, fault: FaultName | None) -> Reply:

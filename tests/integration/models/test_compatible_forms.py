@@ -206,3 +206,21 @@ async def test_a_prompt_that_fits_only_without_the_bound_of_its_answer_is_sent_w
     models.change(context_tokens=1)
     with pytest.raises(PermanentError):
         await chat.complete("m-1", "- user: life", TURNS, ExtractedFacts, 500)
+
+
+async def test_an_endpoint_that_refuses_bounds_of_lists_is_given_the_schema_without_them(
+    chat: CompatibleChat, models: Serving
+) -> None:
+    schemas: list[str] = []
+
+    def script(asked: Asked) -> Said:
+        schemas.append(str(asked.schema))
+        return default_script(asked)
+
+    models.script = script
+    models.change(refuses=("maxItems",))
+    for expected in (2, 3):
+        assert len((await ask(chat)).facts) == 1
+        assert dict(chat.forms) == {"m-1": "schema"}
+        assert models.tally.calls["facts"] == expected
+    assert ["maxItems" in schema for schema in schemas] == [True, False, False]

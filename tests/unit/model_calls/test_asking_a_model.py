@@ -1,6 +1,7 @@
 """A question to a model: kept, judged, repaired, replayed, bounded, accounted for."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -418,6 +419,30 @@ async def test_of_a_list_that_is_cut_off_twice_the_complete_items_are_taken(note
     assert [(call.outcome, call.items) for call in noted] == [("truncated", 0), ("truncated", 1)]
     again = await model_over(FakeChat([DOWN]), answers).ask(part, ExtractedFacts, asking())
     assert again == answered, "nothing is paid for after a crash"
+
+
+async def test_an_item_whose_numbers_never_end_is_complete_but_for_these() -> None:
+    numbers = ", ".join(map(str, range(1, 114)))
+    cut = f'{CUT}", "scope": "user", "messages": [{numbers}'
+    provider, part = FakeChat([completion(cut, "truncated")]), replace(PROMPT, takes_part=True)
+    answered = await model_over(provider, MemoryAnswers()).ask(part, ExtractedFacts, asking())
+    assert [fact.text for fact in answered.value.facts] == ["a", "b"]
+    assert len(provider.asked) == 2
+
+
+async def test_of_a_cut_list_one_bad_item_is_left_out() -> None:
+    cut = CUT.replace('"a"', "5", 1).replace('"text": "a"', '"text": "C:\\a\\q"', 1)
+    found = complete_items(cut, ExtractedFacts)
+    assert isinstance(found, tuple)
+    assert ([fact.text for fact in found[0].facts], found[1]) == (["C:\\a\\q", "a"], 1)
+
+
+async def test_an_answer_that_repeats_itself_holds_each_item_once_in_order() -> None:
+    said = {"facts": [{**FACT.model_dump(), "text": text} for text in "abacba"]}
+    answered = await model_over(FakeChat([json.dumps(said)]), MemoryAnswers()).ask(
+        PROMPT, ExtractedFacts, asking()
+    )
+    assert [fact.text for fact in answered.value.facts] == ["a", "b", "c"]
 
 
 async def test_no_part_is_taken_where_a_prompt_does_not_say_so() -> None:

@@ -67,6 +67,14 @@ def test_it_accepts_what_the_model_accepts_and_nothing_else(answer: type[ModelAn
             jsonschema.validate(broken, schema_of(answer))
 
 
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_every_list_is_bounded_where_that_is_asked_for(answer: type[ModelAnswer]) -> None:
+    lists = [part for part in parts(schema_of(answer, bounded=True)) if part.get("type") == "array"]
+    assert all(part["maxItems"] > 0 for part in lists)
+    assert bool(lists) is (answer is not ConsolidatedText)
+    assert not any("maxItems" in part for part in parts(schema_of(answer))), "not all providers take it"
+
+
 def test_properties_keep_their_descriptions() -> None:
     fact = schema_of(ExtractedFacts)["properties"]["facts"]["items"]
     assert "Numbers of the messages" in fact["properties"]["messages"]["description"]

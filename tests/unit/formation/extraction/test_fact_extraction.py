@@ -75,6 +75,39 @@ async def test_no_fact_calls_a_user_without_a_name_by_a_number_of_ours() -> None
     assert found == ["User's invoices go to Lund, since User moved.", "The boat of User is Tern."]
 
 
+ALL_OF_IT = (1, 2, 3, 4, 5, 6)
+RUNAWAY = tuple(range(1, 114))
+
+
+@pytest.mark.parametrize("cited", [ALL_OF_IT, (1, 2, 3, 4, 5), RUNAWAY])
+async def test_who_names_all_messages_names_those_whose_words_the_fact_has(cited: tuple[int, ...]) -> None:
+    messages = (
+        said(1, "My sister Lea moved to Porto in May.", MARA),
+        said(2, "Greetings to Lea! How is Porto?", role="assistant"),
+        said(3, "I keep bees behind the house.", TOM),
+        said(4, "And I moved nowhere.", TOM),
+        said(5, "How many hives?", role="assistant"),
+        said(6, "Four.", TOM),
+    )
+    scopes = (USER_SCOPE, Scope.of_user(AGENT, TOM))
+    window = Talk(messages, scopes, (MARA, TOM), names={MARA: "Mara", TOM: "Tom"}, shared_sessions="authors")
+    stated = (
+        fact("Mara's sister Lea moved to Porto in May.", "user", *cited),
+        fact("Tom keeps bees behind his house.", "user", *cited),
+        fact("The sister of Lea keeps bees in Porto behind the house.", "user", *cited),
+        fact("They talk.", "user", *cited),
+    )
+    extracted, _ = await Bench(window, stating(*stated)).facts()
+    found = [
+        (one.text, one.scope.user_id, [source.message_id for source in one.sources])
+        for one in extracted.facts
+    ]
+    assert found == [
+        ("Mara's sister Lea moved to Porto in May.", MARA, ["s.m1"]),
+        ("Tom keeps bees behind his house.", TOM, ["s.m3"]),
+    ], "what mixes the words of two, or has nobody's, belongs to neither"
+
+
 async def test_the_record_of_what_was_found_gives_the_same_proposals_again() -> None:
     found = (
         fact("The yard has two cranes.", "group", 2, 1),
