@@ -90,7 +90,10 @@ class DedupWork:
 
 
 class FactDedup:
-    """`similar`: (1 + cosine) / 2 from which facts are compared; `dedup` off: only exact repeats are found."""
+    """`similar`: (1 + cosine) / 2 from which facts are compared; `unrelated`: of facts that have nothing in common.
+
+    `dedup` off: only exact repeats are found.
+    """
 
     def __init__(
         self,
@@ -100,12 +103,13 @@ class FactDedup:
         fence: Fence,
         *,
         similar: float,
+        unrelated: float = 0.5,
         dedup: bool = True,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._stores, self._model, self._embedder = stores, model, embedder
         self._fence = fence
-        self._similar, self._dedup, self._limits = similar, dedup, limits
+        self._similar, self._unrelated, self._dedup, self._limits = similar, unrelated, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
         """Decide waiting proposals or additions of one scope, or one command."""
@@ -216,7 +220,8 @@ class FactDedup:
             short=self._limits.short_prompts,
         )
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
-        work.compared = compared(asked, answer.value.decisions, shown, self._limits.fact_words, answer.call)
+        decisions, words = answer.value.decisions, self._limits.fact_words
+        work.compared = compared(asked, decisions, shown, words, answer.call, self._unrelated)
         merged = work.compared.merged_texts()
         hashes = [fact_hash(text) for text in merged]
         work.hashes.update(hashes)

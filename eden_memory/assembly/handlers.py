@@ -53,6 +53,7 @@ from eden_memory.processors.pipeline import (
 from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
+from eden_memory.search.ranking import unrelated_similarity
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
@@ -286,6 +287,7 @@ class Handlers:
 
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:
         embedder, memory = models.embedder, self._settings.memory
+        unrelated = self._settings.search.unrelated
         search = MongoFactSearch(self._database, self._names, embedder.model, skipped=DEDUP_INCOMPARABLE.set)
         decided = MongoDecided(self._database, self._names)
         return FactDedup(
@@ -294,6 +296,7 @@ class Handlers:
             embedder,
             fence,
             similar=memory.similar,
+            unrelated=unrelated_similarity(embedder.model) if unrelated is None else unrelated,
             dedup=memory.dedup,
             limits=self._settings.formation_limits,
         )

@@ -1,7 +1,7 @@
 """Decisions of a model on new facts: checked against what it was shown, then carried out in order. Pure.
 
-Nothing that a model says may lose a fact: what names a fact that it was not shown, or that has changed since it was
-shown, is void, and the new fact is added as it was stated.
+Nothing that a model says may lose a fact. What names a fact that it was not shown, that has little in common with the
+new one, or that has changed since, is void: the new fact is added as it was stated, and its reason says why.
 """
 
 import re
@@ -26,6 +26,18 @@ from eden_memory.schemas.provenance import Call, Embedding, SourceMessage
 _LABEL = re.compile(r"\[?([KN]?)(\d{1,9})\]?")
 LONGEST = 2
 """A merged text of more than so many times the word limit is not taken."""
+SAME = (0.7, 0.5)
+"""For a NONE: the least likeness of two facts (0 unrelated, 1 equal vectors), or the least share of common words."""
+ABOUT = (0.5, 0.3)
+"""The same for an UPDATE or DELETE. Either is enough: words may change wholly, and vectors miss some languages.
+
+Both were measured on our sets of changes (docs/formation.md).
+"""
+MANY = 3
+"""If one answer has more decisions of a kind, each needs both: a weak model says the same of everything."""
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+"""Scripts that put no spaces between words: there, pairs of characters are compared."""
+_PART = re.compile(rf"(?=([{_UNSPACED}]{{2}}))|([^\W_{_UNSPACED}]+)")
 
 
 class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
@@ -54,6 +66,12 @@ class Comparison:
 
     choices: Mapping[str, SettledDecision] = field(default_factory=dict[str, SettledDecision])
     """By the new fact's id."""
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Why what the model decided on a new fact is not carried out, by the new fact's id."""
+    near: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    """The facts that each new one was compared with: 0 is unrelated, 1 equal."""
+    often: frozenset[str] = frozenset()
+    """The decisions of which the answer had more than `MANY`."""
     considered: Mapping[str, tuple[Considered, ...]] = field(
         default_factory=dict[str, tuple[Considered, ...]]
     )
@@ -65,6 +83,24 @@ class Comparison:
         """Return the texts that need a vector, each once."""
         return list(dict.fromkeys(choice.text for choice in self.choices.values() if choice.text is not None))
 
+    def doubt(self, fact_id: str, choice: SettledDecision) -> str | None:
+        """Return why a decision on a new fact is implausible; None if it may be carried out."""
+        near = self.near[fact_id].get(choice.target)
+        if near is None:
+            return _refusal(choice.decision, "the two facts were not compared")
+        new, known = self.as_shown[fact_id], self.as_shown[choice.target]
+        least_alike, least_shared = SAME if choice.decision == "NONE" else ABOUT
+        reached = (near >= least_alike, _share(new, known) >= least_shared)
+        if not any(reached):
+            return _refusal(choice.decision, "the two facts have too little in common")
+        if choice.decision in self.often and not all(reached):
+            return _refusal(
+                choice.decision, "it did so for many facts, and these two have too little in common"
+            )
+        if choice.decision == "NONE" and _numbers(new) - _numbers(known):
+            return _refusal(choice.decision, "the new fact names another number")
+        return None
+
 
 def compared(
     plan: DecisionPlan,
@@ -72,27 +108,69 @@ def compared(
     texts: Mapping[str, str],
     words: int,
     call: Call | None = None,
+    unrelated: float = 0.5,
 ) -> Comparison:
-    """Check an answer against what was shown (`texts`, by fact id); of two decisions on a fact the first counts."""
+    """Check an answer against what was shown (`texts`, by fact id); of two decisions on a fact the first counts.
+
+    `unrelated`: (1 + cosine) / 2 of unrelated texts.
+    """
     names = [fact_id for fact_id, _ in plan.known] + [fact.fact_id for fact in plan.new]
     choices: dict[str, SettledDecision] = {}
-    decided: set[str] = set()
+    refused: dict[str, str] = {}
     void = 0
     for decision in decisions:
         if decision.decision == "ADD":
             continue
         new = _new_fact(plan, decision.fact)
-        choice = _choice(plan, decision, new, names, words) if new is not None else None
-        name = new.fact_id if new is not None else None
-        if choice is None or name is None or name in decided:
+        if new is None or new.fact_id in choices or new.fact_id in refused:
             void += 1
+            continue
+        choice = _choice(plan, decision, new, names, words)
+        if isinstance(choice, SettledDecision):
+            choices[new.fact_id] = choice
         else:
-            choices[name] = choice
-        if name is not None:
-            decided.add(name)
-    considered = {fact.fact_id: plan.considered(fact) for fact in plan.new}
-    items = call.model_copy(update={"items": len(plan.new)}) if call is not None else None
-    return Comparison(choices, considered, texts, items, void)
+            refused[new.fact_id] = choice
+    counted = Counter(choice.decision for choice in choices.values())
+    checked = Comparison(
+        near={
+            fact.fact_id: {
+                names[number - 1]: (similarity - unrelated) / (1 - unrelated)
+                for number, similarity in zip(fact.candidates, fact.similarities, strict=True)
+            }
+            for fact in plan.new
+        },
+        often=frozenset(decision for decision, count in counted.items() if count > MANY),
+        considered={fact.fact_id: plan.considered(fact) for fact in plan.new},
+        as_shown=texts,
+        call=call.model_copy(update={"items": len(plan.new)}) if call is not None else None,
+    )
+    doubts = {fact_id: checked.doubt(fact_id, choice) for fact_id, choice in choices.items()}
+    refused |= {fact_id: doubt for fact_id, doubt in doubts.items() if doubt is not None}
+    choices = {fact_id: choice for fact_id, choice in choices.items() if fact_id not in refused}
+    return replace(checked, choices=choices, refused=refused, void=void + len(refused))
+
+
+def _refusal(decision: str, because: str) -> str:
+    return f"the model answered {decision}, but {because}"
+
+
+def _share(one: str, other: str) -> float:
+    """Return the share of the shorter text's words that the other has, without whom it begins with.
+
+    The first word is the subject of most facts, which all of a user's facts share.
+    """
+    said, known = (_beginnings(text) for text in (one, other))
+    return len(said & known) / max(1, min(len(said), len(known)))
+
+
+def _beginnings(text: str) -> set[str]:
+    """Return the first letters of a text's words but the first: endings differ."""
+    parts = [pair or word[:5] for pair, word in _PART.findall(re.sub(r"['\u2019]s\b", "", normalised(text)))]
+    return set(parts[1:])
+
+
+def _numbers(text: str) -> set[str]:
+    return {digits.lstrip("0") for digits in re.findall(r"\d+", text)}
 
 
 def _new_fact(plan: DecisionPlan, label: str) -> NumberedFact | None:
@@ -112,15 +190,15 @@ def _candidate(plan: DecisionPlan, label: str | None) -> int:
 
 def _choice(
     plan: DecisionPlan, decision: FactDecision, new: NumberedFact, names: Sequence[str], words: int
-) -> SettledDecision | None:
-    """Return a decision that is valid; None if it names a fact that was not compared, or lacks a usable text."""
+) -> SettledDecision | str:
+    """Return a decision that is valid, or why it is not: its fact was not compared, or its text is of no use."""
     existing = _candidate(plan, decision.existing)
     if existing not in new.candidates:
-        return None
+        return _refusal(decision.decision, "named no fact that was compared")
     assert decision.decision != "ADD"
     text = " ".join((decision.text or "").split()) if decision.decision == "UPDATE" else None
     if text is not None and not 0 < len(text.split()) <= LONGEST * words:
-        return None
+        return _refusal(decision.decision, "gave no text that can be used")
     reason = " ".join(decision.reason.split())[:200] if decision.reason else None
     return SettledDecision(decision.decision, names[existing - 1], text, reason)
 
@@ -135,8 +213,8 @@ class DecisionResolver:
         self._vectors, self._limits = vectors, limits
         self._settled: dict[str, str] = {}
         """Fact that now holds what was stated: by the statement's hash, and by its own id."""
-        self._by_text: dict[str, SettledDecision] = {}
-        """The first choice on a text, by its hash."""
+        self._by_text: dict[str, str] = {}
+        """The first statement of a text that a choice is on, by the text's hash."""
         self.counts: Counter[str] = Counter()
 
     def resolve(self, stated: Stated) -> None:
@@ -148,26 +226,37 @@ class DecisionResolver:
         if same is not None:
             self._join(stated, same, self._cause(stated, None))
             return
-        choice = self._choice(stated)
+        choice, refused = self._choice(stated)
         target = self._target(choice)
-        if choice is None or target is None or not self._carry_out(stated, choice, target):
-            self.counts["void"] += choice is not None
-            self._add(stated)
+        if choice is not None and (target is None or not self._carry_out(stated, choice, target)):
+            refused = _refusal(
+                choice.decision, "the known fact has changed since, or is not the user's to change"
+            )
+        elif choice is not None:
+            return
+        self.counts["void"] += choice is not None
+        self._add(stated, refused)
 
-    def _choice(self, stated: Stated) -> SettledDecision | None:
-        """Return the model's choice for the statement, or for an earlier one with the same text.
+    def _choice(self, stated: Stated) -> tuple[SettledDecision | None, str | None]:
+        """Return the model's choice for the statement or an earlier one with the same text, or why it is refused.
 
-        Where it named a statement that is not decided here, what it said of that one holds.
+        Where it named a statement that is not decided here, what it said of that one holds, if it is plausible.
         """
-        choices = self._compared.choices
-        choice = choices.get(stated.fact_id) or self._by_text.get(stated.hash)
-        if choice is None:
-            return None
-        self._by_text.setdefault(stated.hash, choice)
+        choices, refused = self._compared.choices, self._compared.refused
+        name = stated.fact_id
+        if name not in choices and name not in refused:
+            name = self._by_text.get(stated.hash, name)
+        named = choice = choices.get(name)
+        if named is None:
+            return None, refused.get(name)
+        self._by_text.setdefault(stated.hash, name)
         while choice is not None and not self._decided(choice.target):
             behind = choices.get(choice.target)
             choice = None if behind is None else replace(choice, target=behind.target)
-        return choice
+        if choice is None or choice is named:
+            return choice, None
+        doubt = self._compared.doubt(name, choice)
+        return (choice, None) if doubt is None else (None, doubt)
 
     def _decided(self, fact_id: str) -> bool:
         return fact_id in self._settled or self._facts.recorded(fact_id) is not None
@@ -241,11 +330,11 @@ class DecisionResolver:
         self._settled[stated.fact_id] = by.fact_id
         self.counts["DELETE"] += 1
 
-    def _add(self, stated: Stated) -> None:
+    def _add(self, stated: Stated, reason: str | None) -> None:
         if self._facts.recorded(stated.fact_id) is not None:
             self.counts["repeated"] += 1
             return
-        self._begin(stated, self._worded(stated.text), "ADD", self._cause(stated, None))
+        self._begin(stated, self._worded(stated.text), "ADD", self._cause(stated, reason))
 
     def _begin(
         self,

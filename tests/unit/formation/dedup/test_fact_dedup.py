@@ -31,6 +31,7 @@ from tests.unit.formation.dedup.dedup_kit import (
 
 LYON = "Ana lives in Lyon"
 PORTO = "Ana lives in Porto"
+BEN = "Ben lives in Porto"
 DOG = "The dog of Ben is called Rex"
 
 
@@ -224,6 +225,68 @@ async def test_a_decision_that_names_what_was_not_shown_or_lacks_its_text_is_voi
     assert (event.decision, event.text) == ("ADD", PORTO)
     assert kit.memory.texts() == sorted([LYON, DOG, PORTO])
     assert kit.counts["void"] == 1
+
+
+@pytest.mark.parametrize("decision", ["DELETE", "UPDATE", "NONE"])
+async def test_a_decision_on_facts_with_little_in_common_is_refused_and_the_new_fact_says_why(
+    decision: str,
+) -> None:
+    kit = bench(said(1, decision, 1, "Ben Ben reads" if decision == "UPDATE" else None))
+    await known(kit, BEN)
+    (event,) = await kit.decide(proposal("one", "Ben Ben reads"))
+    assert (event.decision, event.text) == ("ADD", "Ben Ben reads")
+    assert event.reason == f"the model answered {decision}, but the two facts have too little in common"
+    assert kit.memory.texts() == ["Ben Ben reads", BEN]
+    assert kit.counts["void"] == 1
+
+
+async def test_new_words_for_another_thing_of_the_same_person_are_not_said_to_be_known() -> None:
+    kit = bench(said(1, "NONE", 1))
+    await known(kit, "Ana is fond of quiet green lakes")
+    await kit.decide(proposal("one", "Ana is afraid of large black dogs"))
+    assert len(kit.memory.texts()) == 2
+
+
+async def test_a_fact_with_another_number_is_not_said_to_be_known() -> None:
+    kit = bench(said(1, "NONE", 1))
+    await known(kit, "The aunt of Ana has the number 555-0147")
+    (event,) = await kit.decide(proposal("one", "The aunt of Ana has the number 555-0148"))
+    assert event.reason == "the model answered NONE, but the new fact names another number"
+    assert len(kit.memory.texts()) == 2
+
+
+@pytest.mark.parametrize(("people", "left"), [(3, 3), (4, 8)])
+async def test_more_than_a_few_deletes_of_one_answer_need_facts_that_are_alike_in_words_and_vectors(
+    people: int, left: int
+) -> None:
+    def script(material: DecisionMaterial) -> list[FactDecision]:
+        new = enumerate(material.new, 1)
+        return [said(number, "DELETE", one.candidates[0]) for number, one in new if "alone" in one.text]
+
+    kit = Bench(model=ScriptedModel(script))
+    places = [("Ben", "Porto"), ("Cleo", "Rome"), ("Dora", "Nice"), ("Emil", "Turin")][:people]
+    await known(kit, *(f"{who} lives in {where}" for who, where in places))
+    await kit.decide(proposal("one", *(f"{who} lives now elsewhere alone" for who, _ in places)))
+    assert len(kit.memory.texts()) == left
+
+
+async def test_a_decision_that_was_refused_is_refused_again_after_a_crash() -> None:
+    kit = Bench(model=ScriptedModel(lambda _: [said(1, "DELETE", 1)], crashes=1))
+    await known(kit, BEN)
+    one = proposal("one", "Ben Ben reads")
+    with pytest.raises(Killed):
+        await kit.decide(one)
+    await kit.decide(one)
+    assert (kit.memory.texts(), len(kit.model.asked)) == (["Ben Ben reads", BEN], 1)
+
+
+async def test_what_is_said_of_a_forgotten_statement_reaches_no_fact_that_was_not_compared() -> None:
+    kit = bench(said(1, "DELETE", "K1"), said(2, "DELETE", "N1"))
+    await known(kit, LYON)
+    kit.model.between = lambda: forget(kit, "session", "s.one")
+    (event,) = await kit.decide(proposal("one", PORTO), proposal("two", "Porto Porto rains"))
+    assert event.reason == "the model answered DELETE, but the two facts were not compared"
+    assert kit.memory.texts() == [LYON, "Porto Porto rains"]
 
 
 @pytest.mark.parametrize("label", ["K1", "[K1]", "1"])
