@@ -4,6 +4,7 @@
 stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
@@ -16,7 +17,9 @@ from pydantic import (
     PositiveInt,
     PrivateAttr,
     SecretStr,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -32,6 +35,18 @@ TAILER = "tailer/"
 """Begins the name of every source."""
 FACTS_OF_SHORT_PROMPTS = 8
 """Of one window: a small model that lists more repeats itself."""
+OTHER_VARIABLES = (
+    "EDEN_API_KEY",
+    "EDEN_ATLAS_URI",
+    "EDEN_KEY",
+    "EDEN_MCP_AGENT",
+    "EDEN_MCP_SESSION",
+    "EDEN_MCP_USER",
+    "EDEN_RERANK_KEY",
+    "EDEN_TOML",
+    "EDEN_URL",
+)
+"""Variables that are no settings: of single commands, keys, Compose, the TypeScript client and tests."""
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
@@ -522,6 +537,7 @@ class Settings(BaseSettings):
         toml_file="eden.toml",
         extra="forbid",
         frozen=True,
+        hide_input_in_errors=True,
     )
 
     mongodb: MongoSettings = MongoSettings()  # pyright: ignore[reportCallIssue]
@@ -567,6 +583,25 @@ class Settings(BaseSettings):
 
     _placement: Placement = PrivateAttr(default_factory=Placement)
 
+    @model_validator(mode="after")
+    def _refuse_unknown_variables(self) -> Self:
+        """Refuse variables that look like settings: of a misspelt group, pydantic says nothing."""
+        key = self.models.api_key_env
+        known = {*variables(), *OTHER_VARIABLES, key, self.search.rerank_key_env}
+        others = ("EDEN_API_KEY_", "EDEN_TEST_", f"{key}_")
+        unknown = [
+            name
+            for name, value in os.environ.items()
+            if value
+            and name.startswith("EDEN_")
+            and name.upper() not in known
+            and not name.startswith(others)
+        ]
+        if unknown:
+            names = {"names": ", ".join(sorted(unknown))}
+            raise PydanticCustomError("unknown_variables", "not known in the environment: {names}", names)
+        return self
+
     def placed(self, placement: Placement) -> Self:
         """The same settings for another namespace."""
         settings = self.model_copy()
@@ -605,3 +640,20 @@ class Settings(BaseSettings):
     def source_database(self) -> str:
         """The database that holds the application's messages and `memory_inbox`."""
         return self.source.database or self.mongodb.database
+
+
+def groups() -> dict[str, type[SettingsGroup]]:
+    """Return the groups of settings by their names."""
+    kinds = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, SettingsGroup)
+    }
+
+
+def variables() -> set[str]:
+    """Return the names of all settings, and of whole groups (as JSON), in the environment."""
+    names = set(Settings.model_fields)
+    names |= {f"{name}_{field}" for name, kind in groups().items() for field in kind.model_fields}
+    return {f"EDEN_{name.upper()}" for name in names}

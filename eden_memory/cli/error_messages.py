@@ -13,7 +13,7 @@ from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailu
 
 from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.mongo.refusals import refused_by_mongodb, wrong_account
-from eden_memory.settings import Settings
+from eden_memory.settings import OTHER_VARIABLES, Settings, groups, variables
 
 SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
 MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."
@@ -55,9 +55,17 @@ def _of_settings(error: Exception) -> EdenError | None:
 
 def _wrong(error_details: ErrorDetails) -> str:
     name = ".".join(map(str, error_details["loc"]))
-    if error_details["type"] != "extra_forbidden":
-        return f"{name}: {error_details['msg']}"
-    meant = nearest(name)
+    match error_details["type"]:
+        case "unknown_variables":
+            names = error_details.get("ctx", {})["names"].split(", ")
+            return "; ".join(_unknown(name, nearest_variable(name)) for name in names)
+        case "extra_forbidden":
+            return _unknown(name, nearest(name))
+        case _:
+            return f"{name}: {error_details['msg']}"
+
+
+def _unknown(name: str, meant: str | None) -> str:
     return f"{name}: there is no such setting" + (f" (is it {meant}?)" if meant else "")
 
 
@@ -97,14 +105,12 @@ def _loaded(module: str, name: str) -> tuple[type[Exception], ...]:
 def nearest(name: str) -> str | None:
     """Return a setting or group with a similar name there, or the same name elsewhere; None: none."""
     place, dot, last = name.rpartition(".")
-    groups = {"": Settings} | _groups()
-    if place in groups and (alike := get_close_matches(last, groups[place].model_fields, 1)):
+    places: dict[str, type[BaseModel]] = {"": Settings, **groups()}
+    if place in places and (alike := get_close_matches(last, places[place].model_fields, 1)):
         return f"{place}{dot}{alike[0]}"
-    return next((f"{group}.{last}" for group, kind in _groups().items() if last in kind.model_fields), None)
+    return next((f"{group}.{last}" for group, kind in groups().items() if last in kind.model_fields), None)
 
 
-def _groups() -> dict[str, type[BaseModel]]:
-    kinds = {name: field.annotation for name, field in Settings.model_fields.items()}
-    return {
-        name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)
-    }
+def nearest_variable(name: str) -> str | None:
+    """Return the variable with the most similar name; None: none is similar."""
+    return next(iter(get_close_matches(name.upper(), variables() | {*OTHER_VARIABLES}, 1)), None)

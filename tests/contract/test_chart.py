@@ -153,6 +153,7 @@ def test_a_field_that_kubernetes_does_not_know_would_be_found(tmp_path: Path) ->
 @rendered_only
 def test_pods_run_without_privileges_and_take_secrets_by_reference(tmp_path: Path) -> None:
     for name, pod in workloads(rendered(tmp_path, EVERYTHING)).items():
+        assert pod["enableServiceLinks"] is False  # its variables would be refused as settings
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert f"USER {pod['securityContext']['runAsUser']}" in (ROOT / "Dockerfile").read_text()
         for container in containers(pod):

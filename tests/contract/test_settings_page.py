@@ -1,27 +1,15 @@
 """docs/reference/settings.md names every setting as the environment does."""
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from eden_memory.settings import Settings
+from eden_memory.settings import Settings, groups, variables
 from tools.reference.export import fixed_numbers, settings_page
-
-
-def variables() -> set[str]:
-    """Every setting as a variable."""
-    found: set[str] = set()
-    for name, field in Settings.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found |= {f"{name}_{one}" for one in kind.model_fields}
-        else:
-            found.add(name)
-    return {f"EDEN_{one.upper()}" for one in found}
 
 
 def test_every_setting_has_one_row() -> None:
     rows = [line.split("`")[1] for line in settings_page().splitlines() if line.startswith("| `EDEN_")]
-    assert sorted(rows) == sorted(variables())
+    assert sorted(rows) == sorted(variables() - {f"EDEN_{group.upper()}" for group in groups()})
 
 
 def test_a_variable_read_by_its_name_on_the_page_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +23,28 @@ def test_a_name_that_a_group_does_not_have_is_an_error(monkeypatch: pytest.Monke
     monkeypatch.setenv("EDEN_MEMORY_NO_SUCH", "7")
     with pytest.raises(ValidationError):
         Settings()
+
+
+@pytest.mark.parametrize(
+    "name", ["EDEN_MESSAGE_CONTENT", "EDEN_MESAGES_CONTENT", "EDEN_LLM_URL", "EDEN_MCP_AGNET"]
+)
+def test_a_name_of_no_group_is_an_error_that_does_not_hold_its_value(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "sk-secret-value")
+    monkeypatch.setenv("EDEN_KAFKA_SASL_USERNAME", "sk-secret-value")
+    with pytest.raises(ValidationError) as raised:
+        Settings()
+    assert raised.value.errors()[0]["msg"] == f"not known in the environment: {name}"
+    assert "sk-secret-value" not in str(raised.value)
+
+
+def test_variables_that_settings_name_hold_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EDEN_RERANKER_TOKEN", "EDEN_TOKEN", "EDEN_TOKEN_API_EXAMPLE_ORG"):
+        monkeypatch.setenv(name, "sk-secret-value")
+    monkeypatch.setenv("EDEN_SEARCH_RERANK_KEY_ENV", "EDEN_RERANKER_TOKEN")
+    monkeypatch.setenv("EDEN_MODELS_API_KEY_ENV", "EDEN_TOKEN")
+    assert Settings().models.api_key_env == "EDEN_TOKEN"
 
 
 def test_the_page_lists_every_fixed_number_with_what_it_is() -> None:

@@ -35,6 +35,11 @@ def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("EDEN_MONGODB_DATABSE", "mongodb.databse"),
         ("EDEN_WINDOWS_MESSAGES", "windows.messages"),
         ("EDEN_MONGODB", "mongodb"),
+        (
+            "EDEN_MESSAGE_COLLECTION",
+            "EDEN_MESSAGE_COLLECTION: there is no such setting (is it EDEN_MESSAGES_COLLECTION?)",
+        ),
+        ("EDEN_QQQ", "EDEN_QQQ: there is no such setting"),
     ],
 )
 def test_a_wrong_setting_is_named_without_its_value(
@@ -73,6 +78,7 @@ def test_a_name_in_the_settings_file_that_there_is_not_is_refused(
 def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EDEN_KEY", "EDEN_API_KEY_API_EXAMPLE_ORG", "EDEN_MCP_AGENT", "EDEN_TEST_CONTAINERS"):
         monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("EDEN_QQQ", "")
     assert Settings().kafka.bootstrap == "127.0.0.1:1"
 
 
