@@ -200,7 +200,10 @@ class ModelsSettings(SettingsGroup):
     alone is that provider's default, `offline` the rules. A name without a provider is a model of EDEN_LLM's.
     """
 
-    fast: str | None = Field(None, description="facts and decisions; unset: the provider's default")
+    fast: str | None = Field(
+        None,
+        description="facts and decisions; unset: the provider's default, or the only chat model of a URL",
+    )
     free: str | None = Field(None, description="reflections and consolidation of tier 0; unset: the default")
     paid: str | None = Field(
         None, description="reflections and consolidation of tier 1 and above; unset: the default"

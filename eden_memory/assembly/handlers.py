@@ -1,5 +1,6 @@
 """The handlers of the stages with their dependencies: functions from records to events, made from settings."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
 from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.metrics import DEDUP_INCOMPARABLE, CallMetrics
 from eden_memory.models.call_accounts import Prices
+from eden_memory.models.catalogue import demand_models
+from eden_memory.models.model_servers import with_only_model
 from eden_memory.models.stored_answers import AnswerStore, MongoAnswers
 from eden_memory.names import ORIGINAL
 from eden_memory.processors.atlas_writer import AtlasWriter
@@ -97,7 +100,13 @@ async def stage_handlers(
     names: Collection[str],
     account: Account = LIVE,
 ) -> AsyncGenerator[dict[str, Handler]]:
-    """The handlers of the stages named; models are loaded only where one of them asks a model."""
+    """The handlers of the stages named; models are loaded only where one of them asks a model.
+
+    EdenError if a role has no model, and its endpoint has none or several.
+    """
+    if ASK_MODELS & set(names):
+        settings = await asyncio.to_thread(with_only_model, settings)
+        demand_models(settings)
     made = Handlers(settings, client, is_live=account.is_live)
     async with AsyncExitStack() as stack:
         handlers = await made.plain(names)

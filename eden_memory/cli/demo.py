@@ -32,6 +32,7 @@ from eden_memory.demo.conversation import (
 from eden_memory.demo.judgement import Example, MemoryVerdict
 from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers
 from eden_memory.models.catalogue import VARIABLES, asked_for, check_url, key_of, provider_name
+from eden_memory.models.model_servers import with_only_model
 from eden_memory.observability.watching import FormationProgress, NewMemory
 from eden_memory.settings import Settings
 
@@ -280,7 +281,7 @@ def demo(
 def _settings(console: Console, llm: str | None) -> Settings:
     """Return the settings for `--llm`; `eden run` gets those of a local model by the environment."""
     if llm != "local":
-        return Settings() if llm is None else Settings(llm=llm)
+        return with_only_model(Settings() if llm is None else Settings(llm=llm))
     from eden_memory.demo.local_model import fitted_model  # noqa: PLC0415 - the SDKs import for a second
 
     console.print("[dim]·[/dim] a model server on this machine is looked for and tried")

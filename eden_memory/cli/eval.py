@@ -35,6 +35,7 @@ from eden_memory.evals.eval_report import (
 )
 from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
 from eden_memory.models.catalogue import asked_for, provider_name
+from eden_memory.models.model_servers import with_only_model
 from eden_memory.settings import Settings
 from eden_memory.tasks import heeding
 
@@ -105,7 +106,7 @@ def eval_(
     dataset = _dataset(file, format_, convert_to, limit)
     if dataset is None:
         return
-    settings = Settings() if llm is None else Settings(llm=llm)
+    settings = with_only_model(Settings() if llm is None else Settings(llm=llm))
     names = tuple(system or (*SYSTEMS, *(("eden",) if asked_for(settings) else ())))
     plan = EvalPlan(
         dataset,

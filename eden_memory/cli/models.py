@@ -21,6 +21,7 @@ from eden_memory.models.catalogue import (
     unused_keys,
     used_for,
 )
+from eden_memory.models.model_servers import with_only_model
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
@@ -57,7 +58,7 @@ def check(
     person: a model that shares more of these than EDEN_MEMORY_SHARING_MISTAKES shares nothing. The result is stored
     where MongoDB can be reached; without that, models are checked all the same, and the output says so.
     """
-    settings = Settings()
+    settings = with_only_model(Settings())
     found, tried = asyncio.run(_check(settings))
     kept, unstored = [], None
     if not any(model.problem for model in found):

@@ -118,10 +118,9 @@ def choice_for(role: Role, tier: int, settings: Settings, override: str | None =
 
 def how_to_name(role: Role, tier: int) -> str:
     """Return the hint for a role that has no model."""
-    slot = slot_of(role, tier).upper()
-    return (
-        f"Name one: EDEN_MODELS_{slot}=…, or EDEN_MODELS_FAST=… for everything (of an endpoint: URL#model)."
-    )
+    slot = slot_of(role, tier)
+    alone = "" if slot == "fast" else f"EDEN_MODELS_{slot.upper()}=…, or "
+    return f"Name one: {alone}EDEN_MODELS_FAST=… for everything (of another endpoint: URL#model)."
 
 
 def chosen(role: Role, tier: int, settings: Settings, override: str | None = None) -> ModelChoice:
@@ -191,6 +190,12 @@ def chat_providers(settings: Settings) -> tuple[str, ...]:
     """Return the providers that receive conversations, once each."""
     found = (choice.provider for choice in used_for(settings))
     return tuple(dict.fromkeys(provider for provider in found if provider != OFFLINE))
+
+
+def demand_models(settings: Settings) -> None:
+    """Raise EdenError where a role has no model: each of its calls would become a dead letter."""
+    for _, role, tier in uses(settings):
+        choice_for(role, tier, settings)
 
 
 def check_url(setting: str, value: str) -> None:

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 import httpx2
 
 from eden_memory.errors import EdenError
-from eden_memory.models.catalogue import endpoint_variable, key_in, provider_name
+from eden_memory.models.catalogue import (
+    ModelChoice,
+    endpoint_variable,
+    how_to_name,
+    is_url,
+    key_in,
+    provider_name,
+    used_for,
+)
 from eden_memory.models.provider_calls import Body, count_of, object_of, objects_of, text_of
+from eden_memory.settings import Settings
 
 PLACES: Mapping[str, str] = {
     "Ollama": "http://127.0.0.1:11434/v1",
@@ -20,6 +29,9 @@ LOOK_SECONDS = 3.0
 
 NO_CHAT = ("embed", "rerank", "minilm", "bge-", "bert", "whisper", "clip")
 """Parts of the names of models that answer no questions."""
+
+MOST_NAMED = 12
+"""Models that an error lists."""
 
 LARGEST = 10 * 10**9
 """Bytes of the largest model that is chosen without being named: larger ones need a large machine."""
@@ -68,10 +80,32 @@ def found_server(own: str | None = None, places: Sequence[str] = tuple(PLACES.va
     )
 
 
-def look(url: str) -> LocalModelServer | None:
-    """Return the server at a base URL; None if no model server answers there."""
-    variable = endpoint_variable("EDEN_API_KEY", provider_name(url))
-    key = key_in(variable, "EDEN_API_KEY")
+def with_only_model(settings: Settings) -> Settings:
+    """Return settings that name the only chat model of EDEN_LLM's endpoint, where a role has none.
+
+    EdenError with the names where there are several, or where the endpoint lists none.
+    """
+    if not is_url(settings.llm) or ModelChoice(settings.llm, None) not in used_for(settings):
+        return settings
+    server = look(settings.llm, settings.models.api_key_env)
+    names = [model.name for model in server.models] if server else []
+    if len(names) == 1:
+        models = settings.models.model_copy(update={"fast": names[0]})
+        return settings.model_copy(update={"models": models})
+    where, hint = provider_name(settings.llm), how_to_name("facts", 0)
+    if not names:
+        raise EdenError(f"no model is named, and {where} does not say which it has", hint)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    raise EdenError(f"no model is named, and {where} has {', '.join(names[:MOST_NAMED])}{more}", hint)
+
+
+def look(url: str, key_variable: str = "EDEN_API_KEY") -> LocalModelServer | None:
+    """Return the server at a base URL; None if no model server answers there.
+
+    `key_variable`: holds the key of endpoints in general.
+    """
+    variable = endpoint_variable(key_variable, provider_name(url))
+    key = key_in(variable, key_variable)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     with httpx2.Client(timeout=LOOK_SECONDS, headers=headers, trust_env=False) as client:
         listed = _json(client, f"{url.rstrip('/')}/models")

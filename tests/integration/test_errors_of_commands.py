@@ -15,6 +15,8 @@ import pytest
 from pymongo import MongoClient
 
 from eden_memory.local.mongo import LocalMongo
+from eden_memory.models.catalogue import provider_name
+from tests.model_server.serving import model_server_process
 from tests.servers import Namespace, TestServers
 
 pytestmark = pytest.mark.servers
@@ -84,6 +86,23 @@ def test_a_port_in_use_is_one_sentence(
     assert code == 1
     assert what == f"cannot listen on 127.0.0.1:{port}: Address already in use"
     assert name in hint
+
+
+def test_an_endpoint_of_several_models_needs_one_named(tmp_path: Path, environment: Environment) -> None:
+    for prepares in (["topics", "apply"], ["setup"]):
+        assert eden(tmp_path, environment, *prepares)[0] == 0
+    with model_server_process(models=("small", "big", "text-embed")) as models:
+        code, what, hint = said(tmp_path, {**environment, "EDEN_LLM": models.openai_url}, "run")
+        assert code == 1
+        assert what == f"no model is named, and {provider_name(models.openai_url)} has small, big"
+        assert "EDEN_MODELS_FAST=" in hint
+        other = {
+            "EDEN_LLM": models.openai_url,
+            "EDEN_MODELS_FAST": "small",
+            "EDEN_MODELS_FACTS": "http://127.0.0.1:1/v1",
+        }
+        code, what, _ = said(tmp_path, {**environment, **other}, "run")
+    assert (code, what) == (1, "no model is named for facts at 127.0.0.1:1")
 
 
 def test_a_mistake_in_the_settings_file_names_the_file(tmp_path: Path, environment: Environment) -> None:

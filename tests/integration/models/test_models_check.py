@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
+from eden_memory.errors import EdenError
 from tests.model_server.serving import ModelServerProcess, model_server_process
 
 
@@ -110,6 +111,37 @@ def test_a_model_that_is_not_there_is_told_and_the_exit_code_says_so(
     )
     assert found.exit_code == 1
     assert "has no model big" in found.output
+
+
+def test_the_only_model_of_an_endpoint_is_checked_without_its_name(
+    monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    models.change(models=("only", "embed"))
+    found = run(monkeypatch, "--json", EDEN_LLM=models.openai_url)
+    assert found.exit_code == 0, found.output
+    (told,) = json.loads(found.stdout)["models"]
+    assert (told["model"], told["used_for"]) == (
+        "only",
+        ["facts", "decisions", "reflections", "consolidation"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("a", "b"), "has a, b"),
+        (tuple(f"m{number}" for number in range(14)), "m10, m11 and 2 more"),
+        (("embed",), "does not say which it has"),
+    ],
+)
+def test_of_several_models_one_has_to_be_named(
+    names: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess
+) -> None:
+    models.change(models=names)
+    error = run(monkeypatch, EDEN_LLM=models.openai_url).exception
+    assert isinstance(error, EdenError)
+    assert said in error.what
+    assert error.hint == "Name one: EDEN_MODELS_FAST=… for everything (of another endpoint: URL#model)."
 
 
 def test_without_its_key_a_provider_asked_for_is_an_error_with_the_way_out(

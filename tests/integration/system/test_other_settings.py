@@ -7,8 +7,9 @@ from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden
+from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
-from tests.model_server.serving import Serving
+from tests.model_server.serving import Serving, serving
 
 pytestmark = pytest.mark.servers
 
@@ -29,6 +30,18 @@ async def test_a_deleted_message_is_remembered_where_deletions_are_kept(
         await until(noted, "the deletion is noted")
         assert await running.facts("vic") == ["Vic owns a mill."]
         assert await running.records("memory.forgotten") == []
+
+
+async def test_the_only_chat_model_of_an_endpoint_need_not_be_named(settings: Settings) -> None:
+    async with serving(obey, models=("only-model", "embed-model")) as models:
+        unnamed = {"fast": None, "free": None, "paid": None, "embeddings": "embed-model"}
+        url_alone = fast(settings, models, models=unnamed)
+        async with system(url_alone, models) as running:
+            session = await running.session("ada")
+            await running.told(session, "ada", "fact user: Ada has a boat.")
+            assert await running.facts("ada") == ["Ada has a boat."]
+            assert await running.dead() == []
+            assert set(models.called) == {"only-model", "embed-model"}
 
 
 async def test_facts_get_vectors_of_another_model_and_are_found_by_them(
