@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 from rich.text import Text
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Check language models and embedders.", no_args_is_help=True)
 
+CHECK_SECONDS = 120.0
+"""After these, what a model can do is left untried. The trial of sharing takes its time, as sharing needs it."""
+REMIND_SECONDS = 30.0
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 
 
@@ -57,13 +61,16 @@ def check(
     learn from what users say, the models that form memory are tried with statements of which half belong to one
     person: a model that shares more of these than EDEN_MEMORY_SHARING_MISTAKES shares nothing. The result is stored
     where MongoDB can be reached; without that, models are checked all the same, and the output says so.
+
+    Standard error tells what is being tried. What a model can do is tried for two minutes at most; then the output
+    says what was slow. The trial of statements goes on to its end.
     """
     settings = with_only_model(Settings())
-    found, tried = asyncio.run(_check(settings))
+    found, tried, slow = asyncio.run(_check(settings))
     kept, unstored = [], None
     if not any(model.problem for model in found):
         kept, unstored = asyncio.run(_sharing(settings, sharing))
-    notes = [*_without_calls(settings), *_unused(settings), *([unstored] if unstored else ())]
+    notes = [*_without_calls(settings), *_unused(settings), *filter(None, (unstored, slow))]
     if as_json:
         told = {
             "models": [asdict(checked_model) for checked_model in found],
@@ -81,13 +88,50 @@ def check(
     raise typer.Exit(1 if any(checked_model.problem for checked_model in found) else 0)
 
 
-async def _check(settings: Settings) -> "tuple[list[CheckedModel], list[TriedModel]]":
+class Progress:
+    """Tells on standard error what is being tried, again every half minute while it lasts."""
+
+    def __init__(self) -> None:
+        self.step, self._since = "", time.monotonic()
+
+    def __call__(self, step: str) -> None:
+        """Tell the next step."""
+        self.step, self._since = step, time.monotonic()
+        typer.echo(f"· {plain(step)}", err=True)
+
+    async def __aenter__(self) -> Self:
+        """Begin to tell."""
+        self._reminding = asyncio.create_task(self._remind())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End."""
+        self._reminding.cancel()
+
+    async def _remind(self) -> None:
+        while True:
+            await asyncio.sleep(REMIND_SECONDS)
+            if (seconds := time.monotonic() - self._since) >= REMIND_SECONDS:
+                typer.echo(f"· no answer for {seconds:.0f} s: {plain(self.step)}", err=True)
+
+
+async def _check(settings: Settings) -> "tuple[list[CheckedModel], list[TriedModel], str | None]":
+    """Check all models, and try those of endpoints; the text says what was too slow to end."""
     from eden_memory.formation.model_trial import tried_models  # noqa: PLC0415 - the SDKs import for a second
     from eden_memory.models.model_check import check as check_models  # noqa: PLC0415 - likewise
 
-    found = await check_models(settings)
-    works = {(model.provider, model.model) for model in found if model.problem is None}
-    return found, await tried_models(settings, works)
+    began, tried = time.monotonic(), list["TriedModel"]()
+    async with Progress() as progress:
+        found = await check_models(settings, most_seconds=CHECK_SECONDS, on_progress=progress)
+        works = {(model.provider, model.model) for model in found if model.problem is None}
+        try:
+            async with asyncio.timeout(CHECK_SECONDS - (time.monotonic() - began)):
+                async for model in tried_models(settings, works, progress):
+                    tried.append(model)
+        except TimeoutError:
+            slow = f"Stopped after {CHECK_SECONDS:g} s without an answer to this, which is slow: {progress.step}."
+            return found, tried, slow
+    return found, tried, None
 
 
 async def _sharing(settings: Settings, wanted: bool | None) -> "tuple[list[SharingTrial], str | None]":
@@ -99,7 +143,8 @@ async def _sharing(settings: Settings, wanted: bool | None) -> "tuple[list[Shari
         return [], None
     if wanted is None and settings.memory.sharing in (None, "private"):
         return [], None
-    found = await tried_sharing(settings)
+    async with Progress() as progress:
+        found = await tried_sharing(settings, progress)
     try:
         async with installation(settings) as at:
             await store_trials(at.database, at.settings.names, found)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -71,24 +71,34 @@ class _Extraction:
     tokens_a_second: float | None = None
 
 
-async def tried_models(settings: Settings, works: Set[tuple[str, str | None]]) -> list[TriedModel]:
+async def tried_models(
+    settings: Settings,
+    works: Set[tuple[str, str | None]],
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> AsyncGenerator[TriedModel]:
     """Try the configured models of endpoints, one after the other; `works`: providers and models to try."""
-    providers, found = Providers(settings), list[TriedModel]()
+    providers = Providers(settings)
     try:
         for choice in used_for(settings):
             chat = providers.chat(choice.provider) if is_url(choice.provider) else None
             if isinstance(chat, CompatibleChat) and choice.model and (chat.name, choice.model) in works:
-                found.append(await _tried(chat, choice.provider, choice.model))
+                yield await _tried(chat, choice.provider, choice.model, on_progress)
     finally:
         await providers.close()
-    return found
 
 
-async def _tried(chat: CompatibleChat, url: str, model: str) -> TriedModel:
-    full = await _extraction(chat, model, short=False)
-    short = await _extraction(chat, model, short=True) if len(full.languages) < len(SAID) else _Extraction()
+async def _tried(
+    chat: CompatibleChat, url: str, model: str, on_progress: Callable[[str], None]
+) -> TriedModel:
+    named = f"{chat.name} {model}"
+    on_progress(f"{named}: finds facts in {len(SAID)} languages")
+    full, short = await _extraction(chat, model, short=False), _Extraction()
+    if len(full.languages) < len(SAID):
+        on_progress(f"{named}: finds the same facts with short prompts")
+        short = await _extraction(chat, model, short=True)
     variant: Variant = "short" if len(short.languages) > len(full.languages) else "full"
     best = short if variant == "short" else full
+    on_progress(f"{named}: whether it thinks, and knows JSON mode and tools")
     thinking = await _thinking(chat, model)
     server = await asyncio.to_thread(look, url) or LocalModelServer("", url, ())
     context = await asyncio.to_thread(loaded_context, server, model)

@@ -1,7 +1,8 @@
 """Tries whether a model keeps what belongs to a person: only then does its judgement share what users said."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -22,6 +23,7 @@ TOGETHER = 10
 WHEN = datetime(2026, 3, 4, 9, tzinfo=UTC)
 FENCE = "<<6f1d2a90b7c34e58a1d0>>"
 WORDS = 40
+PROGRESS_SECONDS = 10.0
 JUDGING: tuple[Role, ...] = ("facts", "reflections")
 
 
@@ -74,12 +76,16 @@ def judging_models(settings: Settings) -> dict[tuple[str, str, str], Role]:
     return found
 
 
-async def tried_sharing(settings: Settings) -> list[SharingTrial]:
+async def tried_sharing(
+    settings: Settings, on_progress: Callable[[str], None] = lambda _: None
+) -> list[SharingTrial]:
     """Try each configured model that forms facts or reflections, with the prompt in use."""
     providers, short = Providers(settings), settings.models.prompts == "short"
     try:
         return [
-            await _tried(providers.chat(provider), provider, model, prompt, role, short=short)
+            await _tried(
+                providers.chat(provider), provider, model, prompt, role, short=short, on_progress=on_progress
+            )
             for (provider, model, prompt), role in judging_models(settings).items()
         ]
     finally:
@@ -87,11 +93,24 @@ async def tried_sharing(settings: Settings) -> list[SharingTrial]:
 
 
 async def _tried(
-    chat: ChatProvider, provider: str, model: str, prompt: str, role: Role, *, short: bool
+    chat: ChatProvider,
+    provider: str,
+    model: str,
+    prompt: str,
+    role: Role,
+    *,
+    short: bool,
+    on_progress: Callable[[str], None],
 ) -> SharingTrial:
-    said = statements()
+    said, began, reported = statements(), time.monotonic(), float("-inf")
     shared: set[int] = set()
     for begin in range(0, len(said), TOGETHER):
+        if (now := time.monotonic()) - reported >= PROGRESS_SECONDS:
+            reported = now
+            on_progress(
+                f"{chat.name} {model}: judges by its {role} which of {len(said)} statements to share, "
+                f"{begin} of them in {now - began:.0f} s"
+            )
         batch = said[begin : begin + TOGETHER]
         shared.update(begin + number for number in await _shared(chat, model, role, batch, short=short))
     personal = [at for at, statement in enumerate(said) if statement.personal]

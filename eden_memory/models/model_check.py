@@ -1,8 +1,9 @@
 """One small call to each configured model: what it supports, how long it takes, what it costs, or what is wrong."""
 
 import asyncio
+import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -51,11 +52,20 @@ class CheckedModel:
     problem: str | None = None
 
 
-async def check(settings: Settings, base_url: str | None = None) -> list[CheckedModel]:
+async def check(
+    settings: Settings,
+    base_url: str | None = None,
+    *,
+    most_seconds: float = math.inf,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> list[CheckedModel]:
     """Check every configured model once, side by side; return nothing if none can be called."""
-    providers = Providers(settings, base_url)
+    providers, seconds = Providers(settings, base_url), min(settings.models.timeout_seconds, most_seconds)
+    for choice in used_for(settings):
+        if choice.provider != OFFLINE:
+            on_progress(f"{choice}: a small call, for at most {seconds:g} s")
     try:
-        return list(await asyncio.gather(*_checks(providers, settings, settings.models.timeout_seconds)))
+        return list(await asyncio.gather(*_checks(providers, settings, seconds)))
     finally:
         await providers.close()
 

@@ -34,8 +34,8 @@ async def tried(script: Any, **config: Any) -> TriedModel:
     async with serving(script, **config) as server:
         settings = Settings(llm=server.openai_url, models={"fast": "m"})  # pyright: ignore[reportArgumentType]
         provider = server.openai_url.removeprefix("http://").removesuffix("/v1")
-        (found,) = await tried_models(settings, {(provider, "m")})
-        assert await tried_models(settings, set()) == []
+        (found,) = [model async for model in tried_models(settings, {(provider, "m")})]
+        assert [model async for model in tried_models(settings, set())] == []
     return found
 
 

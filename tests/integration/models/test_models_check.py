@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from eden_memory.cli import models as models_command
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
+from eden_memory.models.catalogue import provider_name
 from tests.model_server.serving import ModelServerProcess, model_server_process
 
 
@@ -20,7 +22,7 @@ def server() -> Generator[ModelServerProcess]:
 
 @pytest.fixture
 def models(server: ModelServerProcess) -> ModelServerProcess:
-    server.change(reset=True, outage=False, models=None, supports="schema", rates={})
+    server.change(reset=True, outage=False, models=None, supports="schema", rates={}, rules=())
     return server
 
 
@@ -48,7 +50,7 @@ def test_each_configured_model_is_called_once(
         monkeypatch, "--json", EDEN_LLM="openai", OPENAI_API_KEY="k", OPENAI_BASE_URL=models.openai_url
     )
     assert found.exit_code == 1
-    told = {one["model"]: one for one in json.loads(found.output)["models"]}
+    told = {one["model"]: one for one in json.loads(found.stdout)["models"]}
     assert list(told) == ["gpt-5-mini", "gpt-5.1", "text-embedding-3-small"]
     assert told["gpt-5-mini"]["used_for"] == ["facts", "decisions", "reflections", "consolidation"]
     assert told["gpt-5-mini"]["supports"] == "schema"
@@ -64,7 +66,7 @@ def test_google_is_asked_for_the_dimensions_wanted(
         monkeypatch, "--json", EDEN_LLM="google", GEMINI_API_KEY="k", GOOGLE_GEMINI_BASE_URL=models.google_url
     )
     assert found.exit_code == 0, found.output
-    told = json.loads(found.output)["models"]
+    told = json.loads(found.stdout)["models"]
     assert [one["model"] for one in told] == [
         "gemini-3-flash-preview",
         "gemini-3.1-pro-preview",
@@ -89,13 +91,33 @@ def test_of_a_compatible_endpoint_it_says_what_was_found_out(
     )
     assert found.exit_code == 0, found.output
     assert "was not stored, so they share nothing yet: MongoDB does not run here" in found.output
-    said = [line for line in found.output.splitlines() if "127.0.0.1" in line]
+    said = [line for line in found.stdout.splitlines() if "127.0.0.1" in line]
     rows = [line for line in said if "tried" not in line and "shared" not in line]
     assert [" json " in row and "unknown" in row for row in rows] == [True, True]
     assert "small" in rows[0]
     assert "facts, decisions, reflections, consolidation" in rows[0]
     assert "small, tried:" in found.output
     assert "settings that fit it: EDEN_MODELS_PROMPTS=" in found.output
+
+
+def test_what_is_slow_is_said_and_left(monkeypatch: pytest.MonkeyPatch, models: ModelServerProcess) -> None:
+    monkeypatch.setattr(models_command, "CHECK_SECONDS", 2.5)
+    monkeypatch.setattr(models_command, "REMIND_SECONDS", 0.5)
+    models.change(rules=[{"contains": "Porto", "fault": "hang"}])
+    found = run(
+        monkeypatch, "--no-sharing", EDEN_LLM=models.openai_url, EDEN_MODELS_FAST="small", COLUMNS="200"
+    )
+    where = f"{provider_name(models.openai_url)} small"
+    assert found.exit_code == 0, found.output
+    asked = f"{where}: finds facts in 7 languages"
+    lines = found.stderr.splitlines()
+    assert [line for line in lines if "no answer" not in line] == [
+        f"· {where}: a small call, for at most 2.5 s",
+        f"· {asked}",
+    ]
+    assert f"· no answer for 1 s: {asked}" in lines
+    slow = f"Stopped after 2.5 s without an answer to this, which is slow: {asked}."
+    assert slow in found.stdout
 
 
 def test_a_model_that_is_not_there_is_told_and_the_exit_code_says_so(
@@ -164,7 +186,7 @@ def test_every_provider_that_a_role_names_is_called(
             GEMINI_API_KEY="k",
             GOOGLE_GEMINI_BASE_URL=models.google_url,
         )
-        told = json.loads(found.output)
+        told = json.loads(found.stdout)
         assert [(one["model"], one["used_for"]) for one in told["models"]] == [
             ("small", ["facts"]),
             ("small", ["decisions"]),
