@@ -51,6 +51,8 @@ class Tailer:
             self._moved(mapped, change)
         elif messages.is_deleted(change.document):
             if change.operation != INSERT and (change.operation == REPLACE or self._matters(change)):
+                if messages.session_id(change.document) is not None:  # without one it is ended everywhere
+                    self._moved(mapped, change)
                 self._ended(mapped, change, change.document)
         elif change.operation == INSERT:
             record(mapped, change.document, change.version, messages.second(change.time), "stream")

@@ -200,7 +200,7 @@ def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
 
 def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
     paths = {name: path for name, path in best.proposal.paths.items() if path is not None}
-    mapped: dict[str, Any] = {**paths, "roles": dict(best.proposal.roles)}
+    mapped: dict[str, Any] = {**paths, "roles": dict(best.proposal.roles), "deleted": best.proposal.deleted}
     messages = MessagesSettings(collection=best.collection, **mapped)
     return settings.model_copy(update={"messages": messages})
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from bson import ObjectId
 
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of, unit_of
+from eden_memory.mongo.document_fields import Unusable, beside_content, getter, moment_of, text_of, unit_of
 from eden_memory.schemas.events.chat import role_name
 from eden_memory.schemas.ids import NoId
 from eden_memory.settings import Role
@@ -173,8 +173,17 @@ DELETED = frozenset({"deleted", "removed", "revoked", "unsent", "retracted"})
 
 DELETED_TEXTS = ("[deleted]", "[removed]")
 
-REMOVALS = {"t": "rm"}
-"""Fields that name the kind of a message, and the kind of a removed one: Rocket.Chat's."""
+AROUND_DELETED = frozenset(
+    {"is", "was", "at", "on", "date", "time", "ts", "timestamp", "message", "msg"}
+    | {"meta", "metadata", "data", "info", "flags", "status", "state"}
+)
+"""Words beside them in its path: `sender.deleted` says something of the sender, `deletedFor` of a reader."""
+
+KIND = frozenset({"t", "type", "subtype", "kind", "status", "state"})
+"""Words of which one is the last in the path of a field that says what kind of message it is."""
+
+REMOVALS = frozenset({("t", "rm")})
+"""Rocket.Chat's field, and its name for a removed message, which no word gives away."""
 
 AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
 """Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
@@ -227,7 +236,8 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     time = _best(fields, (role,), _as_time)
     session = _best(fields, (role, time), _as_session)
     content = _best(fields, (role, time, session), _as_content)
-    speakers = _of_users(fields, [means.get(name or "") for name in names])
+    spoken: list[Role | None] = [means.get(name or "") for name in names]
+    speakers = _of_users(fields, spoken)
     author = _best(speakers, (role, time, session, content), _as_author)
     named = Counter(name for name in names if name is not None)
     found = {
@@ -242,7 +252,7 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         roles={name: ours for name, ours in means.items() if ours != name},
         unclear={name: count for name, count in named.items() if name not in means},
         without_role=len(documents) - named.total() if role else 0,
-        deleted=[*_marks_of_deletion(fields, content)],
+        deleted=[*_marks_of_deletion(fields, content, spoken)],
         forms={
             name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
             for name, sampled_field in found.items()
@@ -251,16 +261,32 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     )
 
 
-def _marks_of_deletion(fields: Sequence[SampledField], content: SampledField | None) -> Iterator[str]:
+def _marks_of_deletion(
+    fields: Sequence[SampledField], content: SampledField | None, roles: Sequence[Role | None]
+) -> Iterator[str]:
+    """Yield the marks that some documents show; `roles`: of the documents."""
     for found in fields:
-        if DELETED & set(found.words) and all(
-            isinstance(value, bool) or is_moment(value) for value in found.present
-        ):
+        words = set(found.words)
+        if DELETED & words and words <= DELETED | AROUND_DELETED and all(map(_marks, found.present)):
             yield found.path
-        elif REMOVALS.get(found.path) in found.present and found.path in REMOVALS:
-            yield f"{found.path}={REMOVALS[found.path]}"
+        elif words and found.words[-1] in KIND and words <= KIND | AROUND_DELETED:
+            texts = {value for value in found.present if isinstance(value, str)}
+            yield from (f"{found.path}={text}" for text in sorted(texts) if _names_removal(found.path, text))
     if content is not None:
         yield from (f"{content.path}={text}" for text in DELETED_TEXTS if text in content.present)
+        beside = beside_content(content.path, ())
+        captioned = any(found.path in beside and found.present for found in fields)
+        spoken = zip(content.values, roles, strict=False)
+        if not captioned and any(value == "" and role == "user" for value, role in spoken):
+            yield f"{content.path}="  # what a user writes is not empty at first, as an answer may be
+
+
+def _marks(value: Any) -> bool:
+    return value in (0, 1) or is_moment(value)  # False and True, too
+
+
+def _names_removal(path: str, text: str) -> bool:
+    return (path, text) in REMOVALS or bool(DELETED & {word.lower() for word in WORD.findall(text)})
 
 
 def _best(

@@ -63,8 +63,8 @@ def getter(path: str) -> Getter:
 def deleted_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
     """Tell of documents whether one of the conditions marks them as deleted.
 
-    `deletedAt`: the field has a value other than false, null, 0 or an empty one. `t=rm`: it holds this text, in any
-    case; with nothing behind `=`, it is empty or missing.
+    `deletedAt`: the field has a value other than false (also as text), null, 0 or an empty one. `t=rm`: it holds this
+    text, in any case; with nothing behind `=`, it is empty or missing.
     """
     tests = [
         (getter(path), wanted.strip().lower() if equal else None)
@@ -83,9 +83,10 @@ def paths_of(conditions: Sequence[str]) -> list[str]:
 
 
 def _marks(value: Any, wanted: str | None) -> bool:
-    if not value or wanted is None:
-        return bool(value) if wanted is None else wanted in ("", "false")
-    return str(value).strip().lower() == wanted
+    said = str(value).strip().lower() if value else ""
+    if wanted is None:
+        return said not in ("", "false")
+    return said == wanted or (not value and wanted == "false")
 
 
 def text_of(content: Any) -> str:

@@ -50,7 +50,11 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
         ({"deletedAt": None}, "deletedAt"),
         ({"deletedAt": BEGAN}, "deletedAt"),
         ({"isDeleted": False}, "isDeleted"),
+        ({"isDeleted": 1}, "isDeleted"),
+        ({"meta": {"deleted_at": BEGAN}}, "meta.deleted_at"),
         ({"t": "rm"}, "t=rm"),
+        ({"state": "deleted"}, "state=deleted"),
+        ({"subtype": "message_deleted"}, "subtype=message_deleted"),
     ],
 )
 def test_what_marks_a_message_as_deleted_is_proposed(fields: dict[str, Any], mark: str) -> None:
@@ -63,6 +67,37 @@ def test_what_marks_a_message_as_deleted_is_proposed(fields: dict[str, Any], mar
     assert tomllib.loads(merged(chosen, as_toml(propose(many(thread)), PLACE, 9)))["messages"]["deleted"] == [
         "gone"
     ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sender": {"deleted": True}},
+        {"deletedFor": ["ana"]},
+        {"sender": {"state": "deleted"}},
+        {"deletedBy": "x"},
+    ],
+)
+def test_what_marks_something_else_as_deleted_is_not_proposed(fields: dict[str, Any]) -> None:
+    documents = many(thread)
+    documents[-1] |= fields
+    assert propose(documents).deleted == []
+
+
+def test_an_emptied_text_of_a_user_is_proposed_and_judged_no_more() -> None:
+    documents = many(nested)
+    documents[0]["payload"]["body"] = ""  # of an answer that has not begun
+    assert propose(documents).deleted == []
+    for document in documents[1:3]:
+        document["payload"]["body"] = ""
+    written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents)))
+    assert written["messages"]["deleted"] == ["payload.body="]
+    texts = [
+        one.what for one in judge_documents(documents, Settings(**written)) if one.check == "message texts"
+    ]
+    assert texts == ["37 have text, 37 say when they were written"]
+    documents[1]["payload"]["caption"] = "A photo of the boat"
+    assert propose(documents).deleted == []
 
 
 def test_a_text_that_says_it_is_deleted_is_proposed() -> None:

@@ -154,8 +154,21 @@ def test_a_message_that_is_marked_as_deleted_is_ended_and_one_that_comes_so_is_l
     assert Envelope.of_headers(end.headers).scope == "s.s1"
     assert not mapped(change(1, "update", message() | fields, touched=["seen"]), messages=marking).records
     assert not mapped(change(1, "insert", message() | fields), messages=marking).records
-    restored = message() | {"deletedAt": None, "t": "", "content": "back"}
+    restored = message() | {"deletedAt": "false", "t": "", "content": "back"}
     assert texts(mapped(change(2, "update", restored, touched=[name]), messages=marking)) == ["back"]
+
+
+def test_a_message_that_is_marked_as_deleted_where_it_moved_to_is_ended_where_it_was_too() -> None:
+    change_of_both = change(
+        1,
+        "update",
+        message(session_id="s2", deletedAt=BEGAN),
+        before=message(),
+        touched=["session_id", "deletedAt"],
+    )
+    records = mapped(change_of_both, messages=mapping(deleted=("deletedAt",))).records
+    ends = [Envelope.of_headers(record.headers) for record in records]
+    assert [(end.scope, end.reason) for end in ends] == [("s.s1", "moved"), ("s.s2", "deleted")]
 
 
 def test_a_message_gone_since_its_update_is_left_to_its_delete() -> None:
