@@ -117,6 +117,11 @@ class MessagesSettings(SettingsGroup):
         description="what marks a message as deleted, as a JSON list: a field (`deletedAt`: it has a value that is "
         "not false or empty), or a field and its text (`t=rm`, `content=[deleted]`; `content=`: the text is gone)",
     )
+    exclude: tuple[str, ...] = Field(
+        default=(),
+        description="what keeps a message out of memory, in the form of `deleted`, such as a system notice's `t=uj`: "
+        "it never reaches Kafka; a message that did counts as deleted",
+    )
     on_delete: Literal["forget", "keep"] | None = Field(
         default=None,
         description="what a deleted message means for memory; unset: forget (`eden doctor` asks if there is a TTL)",
@@ -125,6 +130,11 @@ class MessagesSettings(SettingsGroup):
         default=True,
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",
     )
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The marks of messages that memory does not read, because they are deleted or excluded."""
+        return (*self.deleted, *self.exclude)
 
 
 class SessionsSettings(SettingsGroup):
@@ -137,6 +147,11 @@ class SessionsSettings(SettingsGroup):
     title: str = Field(default="title", description="shown in the context, if there is one")
     memory: str = Field(default="memory", description="if false, nothing is formed from the session")
     incognito: str = Field(default="incognito", description="if true, nothing is formed from the session")
+    exclude: tuple[str, ...] = Field(
+        default=(),
+        description="what keeps a session out of memory, as a JSON list of fields of its document (`isTemporary`: it "
+        "has a value that is not false or empty): none of its messages reaches Kafka",
+    )
 
 
 class AgentsSettings(SettingsGroup):

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import UNNAMED, Asker, Present
 from eden_memory.directory.author_store import MessageAuthors
-from eden_memory.directory.directory_store import group_of, text_of
+from eden_memory.directory.directory_store import group_of, is_switched_off, text_of
 from eden_memory.directory.participants import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
@@ -153,7 +153,7 @@ class MongoPresence:
         paths, switches = self._settings.agents, self._settings.sessions
         opted_out = isinstance(user, Unreadable) or getter(self._settings.users.memory)(user) is False
         on = not isinstance(agent, Unreadable)
-        quiet = getter(switches.memory)(session) is False or getter(switches.incognito)(session) is True
+        quiet = is_switched_off(switches, session)
         now, by_authors = self._now(asked, seen)
         group_id = self._group_id(session)
         group = group_of(self._settings.groups, groups.get(group_id or ""))

@@ -40,6 +40,7 @@ from eden_memory.source.leadership import Leadership, TailerPart
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.messages_store import (
     CollectionReader,
+    ExcludedSessions,
     MappingVersions,
     Misread,
     count_recorded,
@@ -205,7 +206,19 @@ def _source(
                 event_id = Envelope.of_headers(record.headers).id
                 await marks.mark([mark_of(event)], event_id, event.forgotten_at)
 
-    return Source(changes, reader, waiting, positions, mark, letters, topic)
+    return Source(changes, reader, waiting, positions, mark, letters, topic, _excluded(settings, client))
+
+
+def _excluded(settings: Settings, client: MongoClient) -> ExcludedSessions | None:
+    sessions = settings.sessions
+    if not sessions.exclude:
+        return None
+    if sessions.collection is None:
+        raise EdenError(
+            "EDEN_SESSIONS_EXCLUDE is set, and no collection of sessions is",
+            "Set EDEN_SESSIONS_COLLECTION, or EDEN_MESSAGES_EXCLUDE if the messages have the field.",
+        )
+    return ExcludedSessions(client[settings.source_database][sessions.collection], sessions.exclude)
 
 
 def _collection(client: MongoClient, settings: Settings, name: str) -> Any:

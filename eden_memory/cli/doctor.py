@@ -200,7 +200,10 @@ def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
 
 def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
     paths = {name: path for name, path in best.proposal.paths.items() if path is not None}
-    mapped: dict[str, Any] = {**paths, "roles": dict(best.proposal.roles), "deleted": best.proposal.deleted}
+    mapped: dict[str, Any] = {
+        **paths,
+        **{name: getattr(best.proposal, name) for name in ("roles", "deleted", "exclude")},
+    }
     messages = MessagesSettings(collection=best.collection, **mapped)
     return settings.model_copy(update={"messages": messages})
 

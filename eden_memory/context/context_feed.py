@@ -13,7 +13,7 @@ from eden_memory.access.visible import UNNAMED
 from eden_memory.directory.author_store import role_values
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.document_fields import getter, paths_of
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
@@ -96,7 +96,7 @@ def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> di
     theirs: list[_Watched] = []
     if sessions.collection is not None:
         said = (sessions.users, sessions.group_id, sessions.agent_id, sessions.title)
-        fields = (*said, sessions.memory, sessions.incognito)
+        fields = (*said, sessions.memory, sessions.incognito, *paths_of(sessions.exclude))
         theirs.append(_Watched(sessions.collection, "session", fields, typed=False))
     if agents.collection is not None:
         fields = (agents.user_memory_enabled, agents.agent_memory_enabled)

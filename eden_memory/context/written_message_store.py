@@ -32,8 +32,8 @@ from eden_memory.mongo.document_fields import (
     Unusable,
     beside_content,
     cut_in_query,
-    deleted_if,
     getter,
+    marked_if,
     moment_of,
     paths_of,
     text_of,
@@ -364,8 +364,8 @@ class MessageFields:
         self._content, self._created = getter(paths.content), getter(paths.created_at)
         self._roles = roles_of(paths.roles)
         named = [paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at]
-        named += (marks := paths_of(paths.deleted))
-        self._deleted = deleted_if(paths.deleted)
+        named += (marks := paths_of(paths.unread))
+        self._deleted = marked_if(paths.unread)
         text = cut_in_query(paths.content, LONGEST_MARK) if paths.content in marks else {"$literal": None}
         self.without_text = dict.fromkeys(named, 1) | {paths.content: text}
         self.fields = self.without_text | {

@@ -19,13 +19,13 @@ from eden_memory.directory.stream_store import streams_in
 from eden_memory.limits import sharing_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
-from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.document_fields import getter, marked_if
 from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
-from eden_memory.settings import AgentsSettings, GroupsSettings, Settings
+from eden_memory.settings import AgentsSettings, GroupsSettings, SessionsSettings, Settings
 
 Row = Mapping[str, Any]
 NO_MEMBERS = frozenset[str]()
@@ -95,13 +95,10 @@ class MongoDirectory:
             for name, row in (await self._read(self._users.collection, everybody)).items()
             if getter(self._users.memory)(row) is False or isinstance(row, Unreadable)
         )
-        paths = self._sessions
         off = {
             name
             for name, row in rows.items()
-            if getter(paths.memory)(row) is False
-            or getter(paths.incognito)(row) is True
-            or isinstance(row, Unreadable)
+            if isinstance(row, Unreadable) or is_switched_off(self._sessions, row)
         }
         return Off(
             frozenset(off | {name for name, named in users.items() if named and gone >= set(named)}), gone
@@ -223,6 +220,12 @@ def _tier(value: Any) -> int:
 
 def _switch(agent: Row | None, paths: AgentsSettings, name: str) -> bool:
     return agent is None or getter(getattr(paths, name))(agent) is not False
+
+
+def is_switched_off(paths: SessionsSettings, session: Row) -> bool:
+    """Tell whether a session's document keeps the session out of memory."""
+    off = getter(paths.memory)(session) is False or getter(paths.incognito)(session) is True
+    return off or marked_if(paths.exclude)(session)
 
 
 class UserGroup(NamedTuple):

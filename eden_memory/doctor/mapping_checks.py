@@ -219,7 +219,7 @@ async def field_mapping(database: AsyncDatabase[dict[str, Any]], settings: Setti
 
 
 def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list[Finding]:
-    """Of documents of the messages collection; those that are marked as deleted are not judged."""
+    """Of documents of the messages collection; those that are marked as deleted or excluded are not judged."""
     is_deleted = message_mapping(settings).is_deleted
     documents = [document for document in documents if not is_deleted(document)]
     if not documents:

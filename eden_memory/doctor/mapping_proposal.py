@@ -185,6 +185,16 @@ KIND = frozenset({"t", "type", "subtype", "kind", "status", "state"})
 REMOVALS = frozenset({("t", "rm")})
 """Rocket.Chat's field, and its name for a removed message, which no word gives away."""
 
+TEMPORARY = frozenset({"temporary", "ephemeral", "incognito"})
+"""Words in the name of a flag that keeps a message or a session out of memory, as in `isTemporary`."""
+
+AROUND_TEMPORARY = frozenset(
+    {"is", "chat", "session", "conversation", "message", "meta", "metadata", "flags"}
+)
+
+NOTICES = frozenset({("t", name) for name in ("uj", "ul", "ut", "au", "ru", "r", "wm")})
+"""Rocket.Chat's field, and its names for notices: who came, left, was added or removed, a room's new name."""
+
 AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
 """Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
@@ -205,6 +215,8 @@ class Proposal:
     without_role: int = 0
     deleted: Sequence[str] = ()
     """What marks a message as deleted, as the setting takes it."""
+    exclude: Sequence[str] = ()
+    """What keeps a message out of memory, in the same form."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
     """The kinds of values found, by the name of the setting."""
 
@@ -253,6 +265,7 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         unclear={name: count for name, count in named.items() if name not in means},
         without_role=len(documents) - named.total() if role else 0,
         deleted=[*_marks_of_deletion(fields, content, spoken)],
+        exclude=[*temporary(fields), *_notices(fields)],
         forms={
             name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
             for name, sampled_field in found.items()
@@ -279,6 +292,22 @@ def _marks_of_deletion(
         spoken = zip(content.values, roles, strict=False)
         if not captioned and any(value == "" and role == "user" for value, role in spoken):
             yield f"{content.path}="  # what a user writes is not empty at first, as an answer may be
+
+
+def temporary(fields: Sequence[SampledField]) -> list[str]:
+    """Return the flags that say that something is temporary."""
+    return [
+        found.path
+        for found in fields
+        if TEMPORARY & set(found.words)
+        and set(found.words) <= TEMPORARY | AROUND_TEMPORARY
+        and all(isinstance(value, bool) for value in found.present)
+    ]
+
+
+def _notices(fields: Sequence[SampledField]) -> Iterator[str]:
+    values = {found.path: found.present for found in fields}
+    yield from sorted(f"{path}={name}" for path, name in NOTICES if name in values.get(path, ()))
 
 
 def _marks(value: Any) -> bool:

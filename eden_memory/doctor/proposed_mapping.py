@@ -21,6 +21,7 @@ from eden_memory.doctor.mapping_proposal import (
     is_id,
     kinds,
     sampled_fields,
+    temporary,
 )
 from eden_memory.errors import EdenError
 
@@ -54,6 +55,8 @@ class SessionsProposal:
     """A field that says something of the users, and is no list of their ids."""
     with_answering: str | None = None
     """A field that lists the ids of users, and of who only answers."""
+    exclude: Sequence[str] = ()
+    """What keeps a session out of memory."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -107,6 +110,7 @@ def propose_sessions(
         **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
         no_ids=no_ids.path if no_ids else None,
         with_answering=with_answering.path if with_answering else None,
+        exclude=temporary(fields),
         forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field}
         | (
             {"users": f"no field: {with_answering.path} lists who only answers, too"}
@@ -193,11 +197,8 @@ def as_toml(
             f"collection = {_text(place.collection)}",
             *(_line(name, path, proposal.forms.get(name, "")) for name, path in proposal.paths.items()),
             *_roles(proposal),
-            *(
-                [f"deleted = {json.dumps(proposal.deleted)}  # marks a deleted message"]
-                if proposal.deleted
-                else []
-            ),
+            *_marks("deleted", proposal.deleted, "marks a deleted message"),
+            *_marks("exclude", proposal.exclude, "marks a message that is kept out of memory"),
             "",
         ]
     )
@@ -219,11 +220,17 @@ def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
         yield f"collection = {_text(sessions.collection)}"
         for name, path in sessions.paths.items():
             yield _line(name, path, sessions.forms.get(name, ""))
+        yield from _marks("exclude", sessions.exclude, "marks a session that is kept out of memory")
         yield ""
 
 
 def _line(name: str, path: str | None, form: str) -> str:
     return f"{name} = {_text(path)}  # {form}" if path is not None else f'# {name} = "…"  # not found'
+
+
+def _marks(name: str, marks: Sequence[str], what: str) -> Iterator[str]:
+    if marks:
+        yield f"{name} = {json.dumps(marks)}  # {what}"
 
 
 def _roles(proposal: Proposal) -> Iterator[str]:
@@ -245,7 +252,7 @@ def merged(present: str, proposed: str) -> str:
     names = {name for name, _ in _sections(present)}
     new = [text for name, text in _sections(proposed) if name in OURS or (name and name not in names)]
     try:
-        for name in ("on_delete", "deleted"):
+        for name in ("on_delete", "deleted", "exclude"):
             chosen = tomllib.loads(present).get("messages", {}).get(name)
             if chosen is not None and f"\n{name} = " not in new[-1]:
                 new[-1] = f"{new[-1].rstrip()}\n{name} = {json.dumps(chosen, ensure_ascii=False)}\n"

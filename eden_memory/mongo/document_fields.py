@@ -60,8 +60,8 @@ def getter(path: str) -> Getter:
     return read
 
 
-def deleted_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
-    """Tell of documents whether one of the conditions marks them as deleted.
+def marked_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
+    """Tell of documents whether one of the conditions marks them, as deleted or excluded.
 
     `deletedAt`: the field has a value other than false (also as text), null, 0 or an empty one. `t=rm`: it holds this
     text, in any case; with nothing behind `=`, it is empty or missing.
@@ -71,14 +71,14 @@ def deleted_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]
         for path, equal, wanted in (condition.partition("=") for condition in conditions)
     ]
 
-    def deleted(document: Mapping[str, Any]) -> bool:
+    def marked(document: Mapping[str, Any]) -> bool:
         return any(_marks(read(document), wanted) for read, wanted in tests)
 
-    return deleted
+    return marked
 
 
 def paths_of(conditions: Sequence[str]) -> list[str]:
-    """Return the fields that the conditions of :func:`deleted_if` look at."""
+    """Return the fields that the conditions of :func:`marked_if` look at."""
     return [condition.partition("=")[0] for condition in conditions]
 
 

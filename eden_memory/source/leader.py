@@ -36,7 +36,8 @@ from eden_memory.mongo.document_fields import PART_KINDS
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.inbox_store import MongoInbox
-from eden_memory.source.messages_store import CollectionReader, source_errors
+from eden_memory.source.message_mapping import TOPIC
+from eden_memory.source.messages_store import CollectionReader, ExcludedSessions, source_errors
 from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import FORGOTTEN, Mapped, SourceMapping
 from eden_memory.stages.dead_letter_store import DeadLetters
@@ -275,6 +276,8 @@ class Source:
     letters: DeadLetters
     topic: str
     """Where messages go, by its whole name."""
+    excluded: ExcludedSessions | None = None
+    """None: no session is."""
 
 
 class Leader:
@@ -345,6 +348,8 @@ class Leader:
         if asked := [record for record in mapped.records if record.topic == FORGOTTEN]:
             with source_errors("marking what is to be forgotten"):
                 await self.source.mark(asked)
+        if self.source.excluded is not None:
+            await _leave_out(self.source.excluded, mapped)
         begun = time.time_ns()
         await (self.publisher.add if more else self.publisher.send)(mapped.records)
         sent(mapped.records, begun)
@@ -407,6 +412,22 @@ class Leader:
     def erase_later(self, ids: Sequence[Any]) -> None:
         """Erase inbox documents that are already carried at the next `settle`."""
         self._carried.extend(ids)
+
+
+async def _leave_out(excluded: ExcludedSessions, mapped: Mapped) -> None:
+    """Take out the messages and added texts of excluded sessions; what ends a message there stays."""
+    said = {record.ordering_key.decode() for record in mapped.records if _is_message(record)}
+    if gone := await excluded.among(said):
+        mapped.records[:] = [
+            record
+            for record in mapped.records
+            if record.ordering_key.decode() not in gone or not _is_message(record)
+        ]
+
+
+def _is_message(record: Outgoing) -> bool:
+    name = _type(record) if record.topic == TOPIC else None
+    return name is not None and parse_type(name.decode())[0] == MESSAGE
 
 
 for _kind_left_out in (*PART_KINDS, "other"):

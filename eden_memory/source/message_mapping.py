@@ -18,10 +18,10 @@ from eden_memory.mongo.document_fields import (
     Unusable,
     beside_content,
     cut,
-    deleted_if,
     getter,
     kinds_left_out,
     made_at,
+    marked_if,
     moment_of,
     paths_of,
     results_of,
@@ -86,7 +86,7 @@ class MessageMapping:
         deleted: Sequence[str] = (),
     ) -> None:
         self.paths, self.source = paths, source
-        self.is_deleted = deleted_if(deleted)
+        self.is_deleted = marked_if(deleted)
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._user = getter(paths.content), getter(paths.user_id)
         self._created_at = getter(paths.created_at)

@@ -20,8 +20,8 @@ from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
-from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, made_at, moment_of
-from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
+from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, made_at, marked_if, moment_of
+from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents, documents_by_id
 from eden_memory.names import Names
 from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import ForgottenMark, Message
@@ -51,7 +51,7 @@ def message_mapping(settings: Settings) -> MessageMapping:
         roles=settings.messages.roles,
         text_limit=settings.tailer.text_limit,
         redactor=redactor_of(settings),
-        deleted=settings.messages.deleted,
+        deleted=settings.messages.unread,
     )
 
 
@@ -300,6 +300,19 @@ def _values(place: bytes) -> list[Any]:
     """Return the time and the `_id` of a place."""
     values: list[Any] = decode(place, LENIENT)["place"]
     return values
+
+
+class ExcludedSessions:
+    """Finds the sessions whose documents keep their messages out of memory; `exclude` marks such a document."""
+
+    def __init__(self, sessions: AsyncCollection[dict[str, Any]], exclude: Sequence[str]) -> None:
+        self._sessions, self._is_marked = sessions, marked_if(exclude)
+
+    async def among(self, session_ids: Iterable[str]) -> set[str]:
+        """Return those of the sessions that are excluded, or whose document cannot be read; SourceFailed."""
+        with source_errors("looking for excluded sessions"):
+            rows = await documents_by_id(self._sessions, session_ids)
+        return {name for name, row in rows.items() if isinstance(row, Unreadable) or self._is_marked(row)}
 
 
 Row = dict[str, Any]

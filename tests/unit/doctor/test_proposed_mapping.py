@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping_checks import judge_documents
 from eden_memory.doctor.mapping_proposal import meaning, propose
-from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged
+from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged, propose_sessions
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, rooms, thread
@@ -82,6 +82,18 @@ def test_what_marks_something_else_as_deleted_is_not_proposed(fields: dict[str, 
     documents = many(thread)
     documents[-1] |= fields
     assert propose(documents).deleted == []
+
+
+def test_what_keeps_messages_out_of_memory_is_proposed() -> None:
+    documents = many(rooms)
+    documents[0] |= {"t": "uj", "isTemporary": False}
+    documents[1] |= {"t": "e2e", "temporaryName": True}
+    settings = Settings(**tomllib.loads(as_toml(propose(documents), PLACE, len(documents))))
+    assert settings.messages.exclude == ("isTemporary", "t=uj")
+    sessions = propose_sessions("conversations", [{"_id": 1, "users": [1], "isTemporary": True}], 1)
+    assert sessions is not None
+    written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents), sessions))
+    assert written["sessions"]["exclude"] == ["isTemporary"]
 
 
 def test_an_emptied_text_of_a_user_is_proposed_and_judged_no_more() -> None:
