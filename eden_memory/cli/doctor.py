@@ -25,7 +25,7 @@ from eden_memory.doctor.mapping_checks import (
     sampled,
     sessions_beside,
 )
-from eden_memory.doctor.mapping_proposal import listed_messages
+from eden_memory.doctor.mapping_proposal import turn_lists
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     SessionsProposal,
@@ -186,8 +186,8 @@ def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
     best = found.best
     findings = findings_of(best.proposal)
-    if best.proposal.content is None and (inner := listed_messages(best.documents)) is not None:
-        return [finding_of_listed(inner[0])]
+    if None in (best.proposal.role, best.proposal.content) and (turns := turn_lists(best.documents)):
+        return [finding_of_listed(turns[0])]
     if failed(findings):
         return findings
     judged = judge_documents(best.documents, _mapped(settings, best))

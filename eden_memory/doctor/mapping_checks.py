@@ -20,12 +20,18 @@ from eden_memory.doctor.mapping_proposal import (
     Proposal,
     is_id,
     json_messages,
-    listed_messages,
     meaning,
     propose,
+    turn_lists,
 )
 from eden_memory.doctor.mongodb_checks import judge_index, judge_session_index
-from eden_memory.doctor.proposed_mapping import NO_FIELD, SessionsProposal, lists_any, propose_sessions
+from eden_memory.doctor.proposed_mapping import (
+    NO_FIELD,
+    SessionsProposal,
+    finding_of_listed,
+    lists_any,
+    propose_sessions,
+)
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
@@ -129,8 +135,8 @@ async def _glances(client: Client, settings: Settings, databases: Sequence[str])
             candidate = MessagesCandidate(database, collection, documents, propose(documents))
             if candidate.proposal.likely or candidate.holds_json:
                 found.append(candidate)
-            elif (inner := listed_messages(documents)) is not None:
-                listed = f"; {candidate.name} holds several messages in each document (`{inner[0]}`)"
+            elif turns := turn_lists(documents):
+                listed = f"; {candidate.name} holds several messages in each document (`{turns[0]}`)"
     if not found:
         raise EdenError(
             f"no collection holds documents that look like chat messages{listed}",
@@ -257,6 +263,8 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     mapping = message_mapping(settings)
     if (inner := json_messages(documents, settings.messages.content)) is not None:
         return _json_text(settings.messages.content, inner)
+    if settings.messages.content in turn_lists(documents):
+        return replace(finding_of_listed(settings.messages.content), check="message texts")
     empty = sum(not _has_text(mapping, document) for document in documents)
     undated = sum(mapping.created_at(document) is None for document in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"

@@ -13,7 +13,7 @@ from bson import ObjectId
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, beside_content, getter, moment_of, text_of, unit_of
-from eden_memory.schemas.events.chat import role_name
+from eden_memory.schemas.events.chat import role_name, role_of, roles_of
 from eden_memory.schemas.ids import NoId
 from eden_memory.settings import Role
 
@@ -242,7 +242,8 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     """The mapping that sampled documents of one collection suggest."""
     if not documents:
         return Proposal(None, None, None, None, None)
-    fields = sampled_fields(documents)
+    turns = turn_lists(documents)
+    fields = [found for found in sampled_fields(documents) if found.path not in turns]
     role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
     means, names = _role_names(role)
     time = _best(fields, (role,), _as_time)
@@ -485,17 +486,24 @@ def json_messages(documents: Sequence[Row], path: str) -> Proposal | None:
     return inner if found and len(found) >= HALF * len(texts) and inner.content is not None else None
 
 
-def listed_messages(documents: Sequence[Row]) -> tuple[str, Proposal] | None:
-    """The path of a list that holds a session's messages, and their fields."""
+def turn_lists(documents: Sequence[Row]) -> list[str]:
+    """Return the paths of lists whose items are messages of a session: they have a text, and some are a user's."""
+    found: list[str] = []
     for sampled in sampled_fields(documents):
-        items = [
-            item for value in sampled.present if isinstance(value, list) for item in cast("list[Any]", value)
-        ]
-        rows = [cast("Row", item) for item in items if isinstance(item, Mapping)]
+        lists = [cast("list[Any]", value) for value in sampled.present if isinstance(value, list)]
+        rows = [cast("Row", item) for listed in lists for item in listed if isinstance(item, Mapping)]
         inner = propose(rows)
-        if inner.role is not None and inner.content is not None:
-            return sampled.path, inner
-    return None
+        if inner.content is not None and "user" in spoken_by(rows, inner):
+            found.append(sampled.path)
+    return found
+
+
+def spoken_by(documents: Sequence[Row], reading: Proposal) -> list[str]:
+    """Return our role of each document, as a proposal reads it; none where it says no role."""
+    if reading.role is None:
+        return []
+    role, roles = getter(reading.role), roles_of(reading.roles)
+    return [role_of(role(document), roles) for document in documents]
 
 
 def _parsed(text: str) -> Row | None:

@@ -24,6 +24,8 @@ PART_KINDS = {
     "file": ("file", "document", "inline"),
 }
 """Kinds of parts that have no text of their own, by what stands in their `type` or, without one, in their names."""
+SPEAKERS = ("role", "sender", "speaker")
+"""Fields that say who speaks, and that no part of a message has."""
 THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
 _BLANKS = re.compile(r"\s*")
 _VISIBLE = re.compile(
@@ -109,6 +111,14 @@ def kinds_left_out(content: Any) -> list[str]:
     if isinstance(content, str):
         return []
     return [_kind(part) for part in _parts(content) if not part_text(part) and part not in ("", None)]
+
+
+def lists_turns(content: Any) -> bool:
+    """Tell whether content lists what several speakers said: that is a conversation, not the parts of a message."""
+    if not isinstance(content, list):
+        return False
+    parts = [cast(Mapping[str, Any], part) for part in cast(list[Any], content) if isinstance(part, Mapping)]
+    return len({name for part in parts for field in SPEAKERS if isinstance(name := part.get(field), str)}) > 1
 
 
 def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:

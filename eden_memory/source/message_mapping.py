@@ -20,6 +20,7 @@ from eden_memory.mongo.document_fields import (
     cut,
     getter,
     kinds_left_out,
+    lists_turns,
     made_at,
     marked_if,
     moment_of,
@@ -118,6 +119,8 @@ class MessageMapping:
         session_id = self._id(self._session(document), "session_id")
         if is_reserved(session_id):
             raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
+        if lists_turns(self._content(document)):
+            raise Unusable("content lists turns of several speakers: each has to be a document of its own")
         role, author = self._speaker(document)
         text = self._said(document)
         if not text and (result := results_of(self._content(document))):

@@ -30,6 +30,7 @@ from tests.unit.doctor.schemas_of_chats import (
     nested,
     rooms,
     thread,
+    turns,
 )
 
 pytestmark = pytest.mark.servers
@@ -211,6 +212,10 @@ async def test_several_messages_in_a_document_are_said_to_be_unmappable(
     named = await init("--collection", "chats", "--write")
     assert named.exit_code == 1
     assert "`messages` lists several messages in each document" in " ".join(named.stderr.split())
+    await client[settings.mongodb.database]["growing"].insert_many(many(turns))
+    beside = await init("--collection", "growing", "--write")  # a text beside the list makes it no message
+    assert (beside.exit_code, (folder / "eden.toml").exists()) == (1, False)
+    assert "`messages` lists several messages in each document" in " ".join(beside.stderr.split())
 
 
 async def test_a_collection_is_found_by_its_name_in_whatever_database_it_is(

@@ -93,6 +93,19 @@ def history(number: int) -> Row:
     return {"SessionId": f"chat-{number // 10}", "History": {"type": data["type"], "data": data}}
 
 
+def turns(number: int) -> Row:
+    """A document for each session, with its turns in a list, and the newest text beside it."""
+    said = [{"sender": "user", "text": "My PIN is 4711."}, {"sender": "bot", "text": f"Noted, {number}."}]
+    return {
+        "_id": ObjectId(),
+        "chatId": f"chat-{number}",
+        "userId": USERS[number % 3],
+        "messages": said[: 1 + number % 2],
+        "lastMessage": f"Noted, {number}.",
+        "createdAt": BEGAN,
+    }
+
+
 def history_json(number: int) -> Row:
     """The same as LangChain stores it by itself."""
     row = history(number)

@@ -9,11 +9,11 @@ from pydantic import SecretStr
 
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping_checks import judge_documents
-from eden_memory.doctor.mapping_proposal import meaning, propose
+from eden_memory.doctor.mapping_proposal import meaning, propose, turn_lists
 from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged, propose_sessions
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
-from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, rooms, thread
+from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, rooms, thread, turns
 
 PLACE = ProposedPlace("my_app", "chat_log", "eden")
 SCHEMAS = [langchain, thread, nested, rooms]
@@ -208,6 +208,17 @@ def test_without_a_session_or_a_text_nothing_can_be_mapped() -> None:
     assert failed(findings_of(silent))
     assert silent.likeness == 0
     assert propose([]).likeness == 0
+
+
+def test_a_list_of_turns_is_no_content_and_a_list_of_parts_is() -> None:
+    documents = many(turns)
+    assert turn_lists(documents) == ["messages"]
+    assert propose(without(documents, "lastMessage")).content is None
+    mapped = Settings(messages={"session_id": "chatId", "content": "messages", "user_id": "userId"})  # pyright: ignore
+    (texts,) = [one for one in judge_documents(documents, mapped) if one.check == "message texts"]
+    assert (texts.state, "lists several messages in each document" in texts.what) == ("fail", True)
+    results = [{"type": "tool_call", "text": "a call"}, {"type": "tool_result", "text": "its result"}]
+    assert turn_lists([{"content": results}, *many(langchain)]) == []
 
 
 def test_roles_that_are_not_clear_are_named_and_not_guessed() -> None:

@@ -401,3 +401,12 @@ def test_a_watermark_says_that_everything_up_to_a_time_is_published() -> None:
     assert event == Watermark(partition=3, time=BEGAN, version=VERSION)
     assert (outgoing.partition, outgoing.key) == (3, b"watermark:3")
     assert source_mapping().watermark(3, VERSION, BEGAN) == outgoing
+
+
+def test_a_list_of_turns_is_refused_and_a_list_of_parts_is_not() -> None:
+    turns = [{"sender": "user", "text": "My PIN is 4711."}, {"sender": "bot", "text": "Noted."}]
+    refused = mapped(change(1, "insert", message(content=turns)))
+    assert (refused.records, len(refused.unmapped)) == ([], 1)
+    assert "4711" not in refused.unmapped[0].reason
+    parts = [{"role": "user", "text": "My boat"}, {"role": "user", "text": "is old."}]
+    assert map_one(message(content=parts)).text == "My boat\nis old."
