@@ -157,6 +157,12 @@ class SessionsSettings(SettingsGroup):
 class AgentsSettings(SettingsGroup):
     """The application's agents; unmapped, there is one, `default`."""
 
+    default: str | None = Field(
+        default=None,
+        pattern=r"^[siuol]\..",
+        description="agent of calls that name none, or `default`: its typed id, such as `o.65f…` or `s.support`; "
+        "unset: `s.default`, the agent of sessions that name none",
+    )
     collection: str | None = None
     name: str = "name"
     user_memory_enabled: str = "user_memory_enabled"

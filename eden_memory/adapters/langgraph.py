@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from eden_memory.adapters.conversation import ConversationMemory
 from eden_memory.api.service import Memory, MemoryService
+from eden_memory.directory.id_reader import IdKind
 from eden_memory.errors import Invalid, NotFound, needs_extra
 from eden_memory.memory.memory_views import FactView
 from eden_memory.mongo.application_ids import raw
@@ -96,17 +97,28 @@ def context_node(
 ) -> Callable[[Mapping[str, Any], RunnableConfig], Awaitable[dict[str, str]]]:
     """Return a node that writes the context, as XML for the system prompt, into a field of the state.
 
-    The session is the run's `thread_id`, the user its `user_id` (`config["configurable"]`); the last message recalls.
+    The session is the run's `thread_id`, the user its `user_id` (`config["configurable"]`); a text is read by the
+    type that the application's field holds. The last message recalls.
     """
 
     async def read_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, str]:
         whose = config.get("configurable", {})
         if "thread_id" not in whose:
             raise Invalid("a run names no session", 'Set "thread_id" in its configuration.')
-        read = ConversationMemory(memory.agent(agent), whose["thread_id"], whose.get("user_id"))
+        session, user = [await _id(memory, kind, whose.get(name)) for kind, name in RUN]
+        read = ConversationMemory(memory.agent(await _id(memory, "agent", agent)), session, user)
         return {into: await read.context(_last_text(state.get("messages", ())))}
 
     return read_context
+
+
+RUN: Sequence[tuple[IdKind, str]] = (("session", "thread_id"), ("user", "user_id"))
+"""Ids in a run's configuration."""
+
+
+async def _id(memory: Memory, kind: IdKind, given: Any) -> Any:
+    """Return the application's id behind a text of a run, which is often its only form."""
+    return await memory.ids.read(kind, given) if isinstance(given, str) and given else given
 
 
 def _user(namespace: Namespace) -> Any:

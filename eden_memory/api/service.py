@@ -15,7 +15,7 @@ from eden_memory.settings import Settings
 
 
 class MemoryService(AgentCalls):
-    """The memory of one agent; ids are given as the application has them (ObjectId, str, int, UUID).
+    """The memory of one agent, None: the default agent; ids as the application has them (ObjectId, str, int, UUID).
 
     Alone it makes a memory of its own by `client` and `settings`, and closes it; a process with several
     agents makes one `Memory` and takes each agent's service from it. `asked_by` is noted in what it asks for.
@@ -23,7 +23,7 @@ class MemoryService(AgentCalls):
 
     def __init__(
         self,
-        agent_id: Any = "default",
+        agent_id: Any = None,
         *,
         client: Client | None = None,
         settings: Settings | None = None,
@@ -66,12 +66,12 @@ class Memory(ProcessMemory):
 
     def agent(
         self,
-        agent_id: Any = "default",
+        agent_id: Any = None,
         *,
         asked_by: str = "MemoryService",
         changes_shared: bool | None = None,
     ) -> MemoryService:
-        """Return an agent's memory: cheap, nothing to close. Requests record `asked_by`.
+        """Return the memory of an agent, None: the default one. Cheap, nothing to close; requests record `asked_by`.
 
         `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten;
         None: so for calls that name a user, unless it rests on that user alone; True: never so.

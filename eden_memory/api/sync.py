@@ -128,7 +128,7 @@ class SyncMemory:
                 self._memory = self.thread.run(self._made())
             return self._memory
 
-    def agent(self, agent_id: Any = "default", *, asked_by: str = "SyncMemoryService") -> "SyncMemoryService":
+    def agent(self, agent_id: Any = None, *, asked_by: str = "SyncMemoryService") -> "SyncMemoryService":
         """Return an agent's memory: cheap, nothing to close."""
         return SyncMemoryService(agent_id, memory=self, asked_by=asked_by)
 
@@ -177,7 +177,7 @@ class SyncMemoryService:
 
     def __init__(
         self,
-        agent_id: Any = "default",
+        agent_id: Any = None,
         *,
         settings: Settings | None = None,
         memory: SyncMemory | None = None,

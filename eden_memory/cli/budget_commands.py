@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from eden_memory.cli.live_namespace import soon
+from eden_memory.cli.live_namespace import soon, typed_id_or_none
 from eden_memory.cli.tables import show_table
 from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.given_ids import typed
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id, limit_of
@@ -39,7 +38,8 @@ def set_(
 ) -> None:
     """Set a limit, or change it: over all, of an agent, of a user, or of a user with an agent."""
     amount = limit_of(limit)
-    made = asyncio.run(_set(Settings(), agent, user, "month" if per_month else "day", amount))
+    whose = typed_id_or_none("agent", agent), typed_id_or_none("user", user)
+    made = asyncio.run(_set(Settings(), *whose, "month" if per_month else "day", amount))
     typer.echo(f"budget {made.id}: {made.limit:f} USD, {made.spent:f} spent in {made.period}")
 
 
@@ -72,15 +72,17 @@ def _row(spending: Spending) -> Sequence[str | Text]:
 @app.command()
 def remove(agent: Agent = None, user: User = None, per_month: Monthly = False) -> None:
     """Remove a limit; what it held back goes on. Exit code 1 if there was none."""
-    name = asyncio.run(_remove(Settings(), agent, user, "month" if per_month else "day"))
+    whose = typed_id_or_none("agent", agent), typed_id_or_none("user", user)
+    name = asyncio.run(_remove(Settings(), *whose, "month" if per_month else "day"))
     typer.echo(f"budget {name} removed")
 
 
 async def _set(settings: Settings, agent: str | None, user: str | None, per: Per, limit: Decimal) -> Spending:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        whose = _id(agent), _id(user), per
         by = f"eden budget, {getuser()}"
-        return await MongoBudgets(client[settings.mongodb.database], settings.names).set(*whose, limit, by)
+        return await MongoBudgets(client[settings.mongodb.database], settings.names).set(
+            agent, user, per, limit, by
+        )
 
 
 async def _list(settings: Settings) -> tuple[Mapping[str, Spending], int]:
@@ -90,7 +92,7 @@ async def _list(settings: Settings) -> tuple[Mapping[str, Spending], int]:
 
 
 async def _remove(settings: Settings, agent: str | None, user: str | None, per: Per) -> str:
-    name = budget_id(_id(agent), _id(user), per)
+    name = budget_id(agent, user, per)
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         if not await MongoBudgets(client[settings.mongodb.database], settings.names).remove(name):
             raise NotFound(f"there is no budget {name}", "See `eden budget list`.")
@@ -105,10 +107,6 @@ def standing(settings: Settings) -> list[str]:
         for budget in budgets.values()
     ]
     return [*lines, f"{waiting} windows wait for room in a budget"] if waiting else lines
-
-
-def _id(text: str | None) -> str | None:
-    return None if text is None else typed(text)
 
 
 def _told(spending: Spending) -> dict[str, Any]:

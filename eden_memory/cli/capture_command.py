@@ -9,7 +9,7 @@ import typer
 
 from eden_memory.adapters.coding_agents import CapturedTurn, captured
 from eden_memory.adapters.conversation import ConversationMemory
-from eden_memory.api.service import MemoryService
+from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError
 
 SECONDS = 10.0
@@ -37,8 +37,10 @@ def capture(
 
 async def _write(turn: CapturedTurn, user: str, agent: str) -> None:
     try:
-        async with asyncio.timeout(SECONDS), MemoryService(agent) as memory:
-            await ConversationMemory(memory, turn.session, user).messages.add(turn.said)
+        async with asyncio.timeout(SECONDS), Memory() as memory:
+            service = memory.agent(await memory.ids.read("agent", agent))
+            author = await memory.ids.read("user", user)
+            await ConversationMemory(service, turn.session, author).messages.add(turn.said)
     except TimeoutError:
         raise EdenError(
             "MongoDB does not answer: the turn was not stored", "`eden doctor` says why."

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from eden_memory.cli.live_namespace import typed_id_or_none
 from eden_memory.cli.tables import show_table
 from eden_memory.errors import Invalid, needs
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.given_ids import typed
 from eden_memory.names import ORIGINAL
 from eden_memory.replay.installation import settings_of
 from eden_memory.settings import Settings
@@ -114,8 +114,8 @@ def _asked(first: str, last: str, by: By | None, agent: str | None, user: str | 
         first,
         last,
         FIELDS[by] if by else None,
-        typed(agent) if agent else None,
-        typed(user) if user else None,
+        typed_id_or_none("agent", agent or None),
+        typed_id_or_none("user", user or None),
     )
 
 

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from eden_memory.cli.live_namespace import typed_id_or_none
 from eden_memory.cli.memory.viewer import AS_ID
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.replay.rebuild import stopped, to_its_end
 from eden_memory.files.export_file import Selection
 from eden_memory.files.exporting import ExportCounts, export_memory
-from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
@@ -38,8 +38,8 @@ def export(
     eden export --user ada ada.jsonl
     """
     selection = Selection(
-        None if agent is None else typed_id_of(agent, "agent"),
-        None if user is None else typed_id_of(user, "user"),
+        typed_id_or_none("agent", agent),
+        typed_id_or_none("user", user),
     )
     if not to_its_end(_export(Settings(), selection, file, Console(highlight=False, soft_wrap=True))):
         stopped(f"eden export {file}", "begins anew")

@@ -15,9 +15,10 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from eden_memory.cli import terminal
+from eden_memory.cli.live_namespace import typed_id, typed_id_or_none
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.structured_logs import warnings_only
-from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.directory.id_reader import DEFAULT
 from eden_memory.errors import Invalid
 from eden_memory.files.chat_items import chatgpt, claude
 from eden_memory.files.file_items import markdown, mem0
@@ -25,7 +26,6 @@ from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportRepo
 from eden_memory.files.import_store import v1
 from eden_memory.files.importing import ForeignImport
 from eden_memory.files.record_import import ExportImport
-from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.tasks import heeding
@@ -121,10 +121,10 @@ def _mapping(
 ) -> ImportMapping:
     written: Mapping[str, Any] = {} if file is None else _read(file)
     return ImportMapping(
-        {theirs: typed_id_of(ours, "agent") for theirs, ours in _pairs(written.get("agents"), agents)},
-        {theirs: typed_id_of(ours, "user") for theirs, ours in _pairs(written.get("users"), users)},
-        DEFAULT_AGENT if agent is None else typed_id_of(agent, "agent"),
-        None if user is None else typed_id_of(user, "user"),
+        {theirs: typed_id("agent", ours) for theirs, ours in _pairs(written.get("agents"), agents)},
+        {theirs: typed_id("user", ours) for theirs, ours in _pairs(written.get("users"), users)},
+        typed_id("agent", agent or DEFAULT),
+        typed_id_or_none("user", user),
     )
 
 

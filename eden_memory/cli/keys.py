@@ -12,11 +12,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.access.admission_store import RIGHTS, SHORTEST_HASH, ApiKeys, Right
+from eden_memory.cli.live_namespace import typed_id
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
+from eden_memory.directory.id_reader import IdKind
 from eden_memory.errors import EdenError, describe
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
@@ -52,11 +53,13 @@ def create(
 ) -> None:
     """Make a key and show it, this once. Ids: plain text, or typed (s.TEXT, i.5, u.UUID, o.OBJECTID)."""
 
+    of_agents, of_users = _typed(agents, "agent"), _typed(users, "user")
+
     async def work(keys: ApiKeys) -> tuple[str, ApiKey]:
         return await keys.create(
             name,
-            agents=_typed(agents, "agent"),
-            users=_typed(users, "user"),
+            agents=of_agents,
+            users=of_users,
             rights=_rights(rights),
             requests_per_minute=requests_per_minute,
         )
@@ -117,8 +120,8 @@ async def _connected(settings: Settings) -> AsyncGenerator[tuple[ApiKeys, Databa
         yield ApiKeys(client[settings.mongodb.database], settings.names), client[settings.source_database]
 
 
-def _typed(ids: Sequence[str] | None, name: str) -> list[str] | None:
-    return [typed_id_of(given, name) for given in ids] if ids else None
+def _typed(ids: Sequence[str] | None, kind: IdKind) -> list[str] | None:
+    return [typed_id(kind, given) for given in ids] if ids else None
 
 
 def _rights(given: Sequence[str] | None) -> list[Right]:

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from eden_memory.directory.id_reader import IdKind, IdReader
 from eden_memory.errors import EdenError
-from eden_memory.local.servers import endpoints
+from eden_memory.local.servers import endpoints, mongodb_endpoint
 from eden_memory.mongo.client import connect
 from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.settings import Settings
@@ -32,6 +33,21 @@ def standing(settings: Settings) -> list[str]:
     placement = asyncio.run(asyncio.wait_for(live_now(settings), ANSWER_SECONDS)).placement
     of = "" if placement.pipeline == placement.memory else f", formed by the pipeline of {placement.pipeline}"
     return [f"live namespace: {placement.memory}{of}"]
+
+
+def typed_id(kind: IdKind, text: str) -> str:
+    """Return an id that a person gives, typed, over a connection of its own (IdReader.read)."""
+
+    async def read(settings: Settings) -> str:
+        async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
+            return await IdReader(client[settings.source_database], settings).typed(kind, text)
+
+    return asyncio.run(read(Settings()))
+
+
+def typed_id_or_none(kind: IdKind, text: str | None) -> str | None:
+    """As `typed_id`; None stays None."""
+    return None if text is None else typed_id(kind, text)
 
 
 T = TypeVar("T")

@@ -10,11 +10,14 @@ import typer
 from eden_memory.api.mcp.mcp_server import serve_stdio
 from eden_memory.api.service import Memory
 from eden_memory.cli import structured_logs
+from eden_memory.directory.id_reader import IdKind
 from eden_memory.settings import Settings
 
 Agent = Annotated[
     str | None,
-    typer.Option(envvar="EDEN_MCP_AGENT", help="whose memory it is; unset: by the key, else default"),
+    typer.Option(
+        envvar="EDEN_MCP_AGENT", help="whose memory it is; unset: by the key, else the default agent"
+    ),
 ]
 User = Annotated[
     str | None, typer.Option(envvar="EDEN_MCP_USER", help="the user; set, no call can name another one")
@@ -41,12 +44,12 @@ def mcp(
       eden mcp --agent default --user mara
     """
     structured_logs.configure(debug=debug)
-    given = {"agent": agent, "user": user, "session": session}
-    fixed = {name: value for name, value in given.items() if value}
+    given: dict[IdKind, str | None] = {"agent": agent, "user": user, "session": session}
+    fixed: dict[IdKind, str] = {name: value for name, value in given.items() if value}
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(Settings(), os.environ.get("EDEN_KEY") or None, fixed))
 
 
-async def _serve(settings: Settings, key: str | None, fixed: dict[str, str]) -> None:
+async def _serve(settings: Settings, key: str | None, fixed: dict[IdKind, str]) -> None:
     async with Memory(settings) as memory:
         await serve_stdio(memory, key, fixed)

@@ -24,12 +24,12 @@ from confluent_kafka.admin import (
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.service import MemoryService
+from eden_memory.directory.id_reader import IdReader
 from eden_memory.doctor.finding import Finding
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions
-from eden_memory.mongo.application_ids import id_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.compact_forgotten import compact_forgotten
 from eden_memory.replay.installation import Installation, installation
@@ -243,9 +243,10 @@ async def canary(settings: Settings, agent: str, *, compact: bool = False) -> li
 
     `compact`: look in Kafka's files after compaction.
     """
-    agent_id = id_of(agent, "agent")
-    async with installation(settings) as at, MemoryService(agent_id, settings=at.settings) as service:
-        return await Canary(at, service, compact=compact).run()
+    async with installation(settings) as at:
+        agent_id = await IdReader(at.source, at.settings).read("agent", agent)
+        async with MemoryService(agent_id, settings=at.settings) as service:
+            return await Canary(at, service, compact=compact).run()
 
 
 async def _within(seconds: float, holds: Callable[[], Awaitable[bool]]) -> bool:

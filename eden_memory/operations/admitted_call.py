@@ -6,7 +6,7 @@ from typing import Any
 from eden_memory.access.admission_store import Caller, Refused, Right, demand_operator
 from eden_memory.access.visible import Asker
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import id_of, typed, typed_or_none
+from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
 from eden_memory.operations.streams import StreamCalls
 from eden_memory.operations.undoing import UndoCalls
@@ -60,7 +60,7 @@ class AdmittedCall:
             )
         if what in ("fact", "reflection", "blob"):
             return target
-        found = id_of(target, what)
+        found = await self.service.memory.ids.read(what, target)
         if what == "session":
             await self.demand("write", found)
         elif self.caller.is_bound and self.session is None:
@@ -75,4 +75,4 @@ class AdmittedCall:
         if cause in ("message", "session"):
             return await self.forget_target(cause, target)
         demand_operator(self.caller, f"an undo of a whole {cause}")
-        return id_of(target, cause) if cause == "user" else target
+        return await self.service.memory.ids.read(cause, target) if cause == "user" else target

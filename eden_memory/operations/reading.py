@@ -10,6 +10,7 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line, query_of
+from eden_memory.directory.id_reader import default_agent
 from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
@@ -61,14 +62,15 @@ class ShownContext(NamedTuple):
 class ReadCalls:
     """Reads an agent's memory: what a user may see in a session, or outside of any; without a user, what is nobody's.
 
-    Ids are given as the application has them; NotAnId for anything else.
+    Ids are given as the application has them, the agent None is the default one; NotAnId for anything else.
     """
 
     def __init__(
         self, memory: ProcessMemory, agent_id: Any, asked_by: str, changes_shared: bool | None = None
     ) -> None:
         self.memory, self.changes_shared = memory, changes_shared
-        self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
+        agent = default_agent(memory.settings) if agent_id is None else agent_id
+        self._agent_id, self._asked_by = typed(agent, "agent"), asked_by
 
     @property
     def agent_id(self) -> str:

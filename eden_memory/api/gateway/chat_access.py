@@ -9,9 +9,10 @@ from bson.errors import InvalidId
 
 from eden_memory.access.admission_store import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
+from eden_memory.directory.id_reader import IdReader
 from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
-from eden_memory.mongo.application_ids import id_of, raw, typed, typed_or_none
+from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings, IdForm
@@ -38,8 +39,8 @@ class ChatAccess:
 class ChatAccessRules:
     """Decides the access of chats; `reach` also reads the messages, since a new session has nothing else."""
 
-    def __init__(self, settings: GatewaySettings, reach: SessionReach) -> None:
-        self._settings, self._reach = settings, reach
+    def __init__(self, settings: GatewaySettings, reach: SessionReach, ids: IdReader) -> None:
+        self._settings, self._reach, self._ids = settings, reach, ids
 
     async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
         """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
@@ -50,7 +51,7 @@ class ChatAccessRules:
         isolated = self._settings.isolate and user is None and caller.users is None
         if isolated:
             user = isolated_user(session)
-        agent = self._agent(caller)
+        agent = await self._agent(caller)
         await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
         scopes = ISOLATED if isolated else None
@@ -62,9 +63,9 @@ class ChatAccessRules:
             raise NotAnId(f"no session's id may begin with {BEGINS}", "Give the id of a chat of yours.")
         return session
 
-    def _agent(self, caller: Caller) -> Any:
+    async def _agent(self, caller: Caller) -> Any:
         only = only_id(caller.agents)
-        return id_of(self._settings.agent_id, "agent") if only is None else raw(only, "agent")
+        return await self._ids.read("agent", self._settings.agent_id) if only is None else raw(only, "agent")
 
     def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
         named = _id(asked.user, self._settings.user_ids, "user")

@@ -68,7 +68,7 @@ class Gateway:
         self._admission = admission or RequestAdmission(keys, settings.serve)
         turns = TurnStore(memory.source, memory.database, settings)
         reach = SessionReach(memory)
-        self._whose = ChatAccessRules(settings.gateway, reach)
+        self._whose = ChatAccessRules(settings.gateway, reach, memory.ids)
         self._remembering = Remembering(memory, settings, memory.clock)
         self.keeping = TurnWriter(turns, memory.clock)
         self._upstream: Upstream | None = None

@@ -14,12 +14,13 @@ from eden_memory.access.admission_store import Caller, Refused, RequestAdmission
 from eden_memory.api.service import Memory
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
-from eden_memory.mongo.application_ids import id_of
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.parameters import IdText
 from eden_memory.operations.reach import SessionReach
 
-AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
+AGENT_WORDS = (
+    "The agent's id: as in the application, typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`), or `default`."
+)
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]
 REPEATABLE = frozenset(("scopes",))
 
@@ -65,16 +66,17 @@ class Doors:
         What it asks for is recorded as asked by `door` and the caller's name. `new`: as SessionReach.
         """
         caller: Caller = request.state.caller
+        ids = self.memory.ids
         call = AdmittedCall(
             caller,
             self.memory.agent(
-                id_of(agent, "agent"),
+                await ids.read("agent", agent),
                 asked_by=f"{door}:{caller.name}"[:256],
                 changes_shared=caller.changes_shared,
             ),
             self.reach,
-            None if where.session is None else id_of(where.session, "session"),
-            None if where.user is None else id_of(where.user, "user"),
+            None if where.session is None else await ids.read("session", where.session),
+            None if where.user is None else await ids.read("user", where.user),
         )
         await call.demand(right, new=new)
         return call

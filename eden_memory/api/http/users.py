@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 
 from eden_memory.api.http.doors import AdmittedRoute, demand_everywhere, doors_of
-from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.mongo.application_ids import typed
 from eden_memory.operations.parameters import Requested
 from eden_memory.operations.table import BY_NAME
 
@@ -24,7 +24,8 @@ Item = tuple[str, dict[str, Any]]
 @router.get("/export", summary=EXPORT.summary, description=EXPORT.words, response_class=StreamingResponse)
 async def export(request: Request, user: UserId) -> StreamingResponse:
     """Answer with a stream of items."""
-    doors, user_id = doors_of(request), id_of(user, "user")
+    doors = doors_of(request)
+    user_id = await doors.memory.ids.read("user", user)
     demand_everywhere(request.state.caller, name := typed(user_id, "user"))
     items = doors.memory.export_items(user_id)
     first = await anext(items, None)  # what cannot begin fails before the answer does
@@ -35,9 +36,10 @@ async def export(request: Request, user: UserId) -> StreamingResponse:
 @router.delete("", summary="Forget a user, for ever", status_code=202)
 async def delete(request: Request, user: UserId) -> Requested:
     """With all agents: what rests on the user's messages alone leaves memory, and blobs are made anew."""
-    caller, user_id = request.state.caller, id_of(user, "user")
+    caller, memory = request.state.caller, doors_of(request).memory
+    user_id = await memory.ids.read("user", user)
     demand_everywhere(caller, typed(user_id, "user"))
-    service = doors_of(request).memory.agent(asked_by=f"http:{caller.name}"[:256])
+    service = memory.agent(asked_by=f"http:{caller.name}"[:256])
     return Requested(request_id=await service.forget("user", user_id))
 
 

@@ -16,6 +16,7 @@ from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.mcp_connection import HEADERS, Connection
 from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.api.service import Memory
+from eden_memory.directory.id_reader import IdKind
 from eden_memory.errors import EdenError
 
 CONNECTION = "eden.connection"
@@ -31,7 +32,7 @@ class McpApp:
     def __init__(self, memory: Memory, admission: RequestAdmission, stopping: asyncio.Event) -> None:
         serve = memory.settings.serve
         self._admission, self._origins = admission, frozenset(serve.cors_origins)
-        self._running = False
+        self._ids, self._running = memory.ids, False
         server = mcp_server(memory, self._who, stopping)
         server.streamable_http_app(
             stateless_http=True,
@@ -79,9 +80,10 @@ class McpApp:
             and not is_own_origin(origin, headers.get("host", ""))
         ):
             raise Turned("this Origin is not allowed", "EDEN_SERVE_CORS_ORIGINS lists the allowed ones.")
-        return Connection.of(
-            caller, {name: headers[header] for name, header in HEADERS.items() if headers.get(header)}
-        )
+        fixed: dict[IdKind, str] = {
+            name: headers[header] for name, header in HEADERS.items() if headers.get(header)
+        }
+        return await Connection.of(caller, fixed, self._ids)
 
     async def _who(self, request: ServerRequestContext[Any, Any]) -> Connection:
         """Return the admitted connection; Turned once its key is no longer valid: streams live long."""

@@ -8,14 +8,14 @@ from mcp.server.context import ServerRequestContext
 
 from eden_memory.access.admission_store import Caller, Right, only_id
 from eden_memory.api.service import Memory
-from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.directory.id_reader import DEFAULT, IdKind, IdReader
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import id_of, typed_id_of
+from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.reach import SessionReach
 
-HEADERS = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}
+HEADERS: Mapping[IdKind, str] = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +23,31 @@ class Connection:
     """The caller, and the agent, user and session that the host has fixed; ids typed (schemas.ids)."""
 
     caller: Caller
-    agent: str = DEFAULT_AGENT
+    agent: str
     user: str | None = None
     session: str | None = None
 
     @classmethod
-    def of(cls, caller: Caller, fixed: Mapping[str, str]) -> "Connection":
+    async def of(cls, caller: Caller, fixed: Mapping[IdKind, str], ids: IdReader) -> "Connection":
         """`fixed`: what the host says by name (agent, user, session); what is missing the key decides, where it
         is bound to one only."""
-        named = {name: typed_id_of(text, name) for name, text in fixed.items()}
+        named = {name: await ids.typed(name, text) for name, text in fixed.items()}
         return cls(
             caller,
-            named.get("agent") or only_id(caller.agents) or DEFAULT_AGENT,
+            named.get("agent") or only_id(caller.agents) or await ids.typed("agent", DEFAULT),
             named.get("user") or only_id(caller.users),
             named.get("session"),
         )
 
-    def about(self, session: str | None, user: str | None) -> tuple[Any, Any]:
+    async def about(self, session: str | None, user: str | None, ids: IdReader) -> tuple[Any, Any]:
         """Session and user of one call, as the application has them: the fixed ones, or else those given.
 
         Invalid where a call names another than the host has fixed: nothing that a model reads moves it.
         """
-        return _settled("session", self.session, session), _settled("user", self.user, user)
+        return (
+            await _settled("session", self.session, session, ids),
+            await _settled("user", self.user, user, ids),
+        )
 
 
 ConnectionOf = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
@@ -70,7 +73,7 @@ class Door:
         """The agent's memory for one call ("" names nothing). Refused for what the key does not reach; `new`: as
         SessionReach."""
         connection = await self._who(request)
-        about_session, about_user = connection.about(session or None, user or None)
+        about_session, about_user = await connection.about(session or None, user or None, self._memory.ids)
         caller = connection.caller
         service = self._memory.agent(
             decode_id(connection.agent),
@@ -86,9 +89,10 @@ class Door:
         return (await self._who(request)).caller
 
 
-def _settled(name: str, fixed: str | None, given: str | None) -> Any:
+async def _settled(name: IdKind, fixed: str | None, given: str | None, ids: IdReader) -> Any:
     if given is None:
         return None if fixed is None else decode_id(fixed)
-    if fixed is not None and typed_id_of(given, name) != fixed:
+    found = await ids.read(name, given)
+    if fixed is not None and typed(found, name) != fixed:
         raise Invalid(f"the {name} of this connection is fixed", f"Leave {name} out.")
-    return id_of(given, name)
+    return found

@@ -19,6 +19,7 @@ from eden_memory.api.mcp.resources import ContextResources
 from eden_memory.api.mcp.tools import register
 from eden_memory.api.service import Memory
 from eden_memory.api.tool import wrong_arguments
+from eden_memory.directory.id_reader import IdKind
 
 INSTRUCTIONS = (
     "Long-term memory of earlier conversations. Read get_memory_context when a conversation begins; use "
@@ -81,7 +82,7 @@ def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None
     return server
 
 
-async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str]) -> None:
+async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[IdKind, str]) -> None:
     """Serve until the host closes standard input. A key is checked anew for every call; an EdenError if it is
     not valid. `fixed`: agent, user and session that the host's configuration names."""
     keys = ApiKeys(memory.database, memory.settings.names)
@@ -90,7 +91,7 @@ async def serve_stdio(memory: Memory, key: str | None, fixed: Mapping[str, str])
     async def who(request: ServerRequestContext[Any, Any] | None = None) -> Connection:
         del request
         caller = LOCAL if key is None else await admission.admit([(b"x-eden-key", key.encode())])
-        return Connection.of(caller, fixed)
+        return await Connection.of(caller, fixed, memory.ids)
 
     await who()
     await mcp_server(memory, who).run_stdio_async()

@@ -35,7 +35,7 @@ XML = "application/xml"
 LISTEN = "subscriptions/listen"
 MOST_URIS = 16
 IDS = ResourceSecurity(reject_path_traversal=False, reject_absolute_paths=False)
-"""Ids never become paths; what they are is checked by `id_of`."""
+"""Ids never become paths; what they are is checked as they are read."""
 _TEMPLATES = tuple(UriTemplate.parse(uri) for uri in (OF_USER, OF_SESSION))
 _request: ContextVar[ServerRequestContext[Any, Any]] = ContextVar("the request being answered")
 

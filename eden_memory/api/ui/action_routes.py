@@ -20,7 +20,7 @@ from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.limits import LONGEST_BLOB
 from eden_memory.memory.browsing_store import Filters
 from eden_memory.memory.memory_views import BlobView, FactView, ReflectionView
-from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.mongo.application_ids import typed
 from eden_memory.operations.parameters import Expected, Reason, Text
 from eden_memory.schemas.scopes import Scope
 
@@ -151,7 +151,7 @@ def _given(here: Visit, form: ChangeForm) -> dict[str, Any]:
 
 async def _forget(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
     if place.what == "user":
-        user = id_of(place.id, "user")
+        user = await here.doors.memory.ids.read("user", place.id)
         demand_everywhere(here.caller, typed(user, "user"))
         asked_by = f"{DOOR}:{here.caller.name}"[:256]
         return await here.doors.memory.agent(asked_by=asked_by).forget("user", user)

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.operator_routes import demand_operator, installation_of
 from eden_memory.api.ui.pages import budget_plot, render
 from eden_memory.api.ui.visiting import DOOR, address
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.operations.parameters import IdText
 from eden_memory.replay.installation import Installation
 from eden_memory.usage.budget_rules import Per, budget_id, limit_of
@@ -32,11 +32,11 @@ class BudgetPlace(BaseModel):
     user: IdText | None = None
     per: Per = "day"
 
-    @property
-    def whose(self) -> tuple[str | None, str | None, Per]:
-        """Agent and user as they are stored, and the period."""
-        agent = typed_id_of(self.agent, "agent") if self.agent else None
-        return agent, typed_id_of(self.user, "user") if self.user else None, self.per
+    async def whose(self, request: Request) -> tuple[str | None, str | None, Per]:
+        """Return agent and user as they are stored, and the period."""
+        ids = doors_of(request).memory.ids
+        agent, user = self.agent or None, self.user or None
+        return await ids.typed_or_none("agent", agent), await ids.typed_or_none("user", user), self.per
 
 
 class BudgetForm(BudgetPlace):
@@ -61,7 +61,7 @@ async def budgets(request: Request) -> Response:
 @router.get("/budget")
 async def budget(request: Request, place: Annotated[BudgetPlace, Query()]) -> Response:
     """Ask for the limit of a budget, or of a new one, and say what follows."""
-    name = budget_id(*place.whose)
+    name = budget_id(*await place.whose(request))
     found = (await _stored(await installation_of(request)).all()).get(name)
     return render(request, "budget.html", place=place, budget=found, action=address(PAGE))
 
@@ -70,14 +70,14 @@ async def budget(request: Request, place: Annotated[BudgetPlace, Query()]) -> Re
 async def decide(request: Request) -> Response:
     """Set or remove a budget, and go back to the list."""
     form = await form_of(request, BudgetForm)
-    stored = _stored(await installation_of(request))
+    stored, whose = _stored(await installation_of(request)), await form.whose(request)
     if form.act == "remove":
-        if not await stored.remove(budget_id(*form.whose)):
+        if not await stored.remove(budget_id(*whose)):
             raise NotFound("there is no such budget", "Somebody else may have removed it.")
     elif not form.limit:
         raise Invalid("the limit is empty", "Give US dollars: 5, 0.25.")
     else:
-        await stored.set(*form.whose, limit_of(form.limit), f"{DOOR}:{request.state.caller.name}")
+        await stored.set(*whose, limit_of(form.limit), f"{DOOR}:{request.state.caller.name}")
     log.info("a budget was decided about", by=request.state.caller.name, done=form.act)
     return RedirectResponse(address("operator/budgets"), 303)
 

@@ -16,7 +16,6 @@ from eden_memory.api.ui.visiting import demand_to_read_all
 from eden_memory.api.ui.window_routes import pending_lines
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_index_store import count_documents
-from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.operations.parameters import IdText
 from eden_memory.stages.controls import MongoControls
 from eden_memory.usage.usage_store import MongoTotals, UsageQuery, together
@@ -74,10 +73,11 @@ async def overview(request: Request) -> Response:
 async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Response:
     """Show what models cost; a bound caller names an agent or user of its own, or has just one."""
     caller: Caller = request.state.caller
-    agent = typed_id_of(place.agent, "agent") if place.agent else _bound_to(caller.agents)
-    user = typed_id_of(place.user, "user") if place.user else _bound_to(caller.users)
-    caller.demand("read", agent or "", user)
     doors = doors_of(request)
+    ids = doors.memory.ids
+    agent = await ids.typed("agent", place.agent) if place.agent else _bound_to(caller.agents)
+    user = await ids.typed("user", place.user) if place.user else _bound_to(caller.users)
+    caller.demand("read", agent or "", user)
     readers = await doors.memory.current()
     totals = MongoTotals(doors.memory.database, readers.settings.names)
     whose: dict[str, Any] = {"agent_id": agent, "user_id": user}

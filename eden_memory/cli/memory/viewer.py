@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -12,9 +12,10 @@ from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.cli.structured_logs import warnings_only
+from eden_memory.directory.id_reader import default_agent
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
-from eden_memory.errors import EdenError, NotFound
-from eden_memory.mongo.application_ids import TYPED, id_of
+from eden_memory.errors import NotFound
+from eden_memory.mongo.application_ids import TYPED
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.lenient_decoding import found_document
@@ -23,7 +24,9 @@ from eden_memory.source.inbox_store import session_of, user_of
 
 T = TypeVar("T")
 AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"
-Agent = Annotated[str | None, typer.Option(help=f"the agent, {AS_ID}; unset: the session's, or `default`")]
+Agent = Annotated[
+    str | None, typer.Option(help=f"the agent, {AS_ID}; unset: the session's, or the default agent")
+]
 Session = Annotated[str | None, typer.Option(help=f"as seen in this session, {AS_ID}")]
 User = Annotated[str | None, typer.Option(help=f"as this user sees it, {AS_ID}")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
@@ -83,7 +86,7 @@ async def who(
     with warnings_only():
         try:
             named = None if session is None else await _named(memory, "session", session)
-            agent_id = await _agent(memory, named) if agent is None else id_of(agent, "agent")
+            agent_id = await (_agent(memory, named) if agent is None else memory.ids.read("agent", agent))
             person = None if user is None else await _named(memory, "user", user)
             if alone and user is None and named is not None:
                 person = await _only_user(memory, Asker(encode_id(agent_id), _typed(named)))
@@ -97,29 +100,34 @@ def _typed(named: Any) -> str | None:
     return None if named is None else encode_id(named)
 
 
-async def _named(memory: Memory, kind: str, text: str) -> Any:
-    """Return the id in the form that some message has; text if it can be nothing else."""
+async def _named(memory: Memory, kind: Literal["session", "user"], text: str) -> Any:
+    """Return the id in the form that some message has, else of the field's type; text if it can be nothing else."""
     if TYPED.match(text):
-        return id_of(text, kind)
+        return await memory.ids.read(kind, text)
     paths = memory.settings.messages
     find, path = (session_of, paths.session_id) if kind == "session" else (user_of, paths.user_id)
     try:
         return await find(memory.source, paths.collection, path, text)
-    except EdenError:
-        if text.isdecimal() or len(text) in (24, 32, 36):
+    except NotFound:
+        found = await memory.ids.read(kind, text)
+        if found == text and (text.isdecimal() or len(text) in (24, 32, 36)):
             raise
-        return id_of(text, kind)
+        return found
 
 
 async def _agent(memory: Memory, session: Any) -> Any:
-    """Return the agent of the session's document; the default agent if sessions are not mapped."""
+    """Return the agent of the session's document; the default agent without one."""
     if session is not None and (own := whose(encode_id(session))) is not None:
         return decode_id(own.agent_id)
     mapped = memory.settings.sessions
+    if session is not None and mapped.collection is None:
+        return decode_id(DEFAULT_AGENT)
     row = None
-    if mapped.collection is not None and session is not None:
+    if session is not None and mapped.collection is not None:
         row = await found_document("directory", memory.source[mapped.collection], {"_id": session})
-    said = getter(mapped.agent_id)(row) if row is not None else None
+    if row is None:
+        return default_agent(memory.settings)
+    said = getter(mapped.agent_id)(row)
     return decode_id(DEFAULT_AGENT) if said is None else said
 
 

@@ -24,6 +24,8 @@ def environment(settings: Settings) -> dict[str, str]:
         "KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,
         "KAFKA_PARTITIONS": settings.kafka.partitions,
         "SESSIONS_COLLECTION": settings.sessions.collection,
+        "SESSIONS_AGENT_ID": settings.sessions.agent_id,
+        "AGENTS_DEFAULT": settings.agents.default,
         "USERS_COLLECTION": settings.users.collection,
         "GROUPS_COLLECTION": settings.groups.collection,
         "AGENTS_COLLECTION": settings.agents.collection,
