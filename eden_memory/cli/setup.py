@@ -1,7 +1,9 @@
 """`eden setup` and `eden reembed`: collections and indexes, and vectors of the configured model for all facts."""
 
 import asyncio
+import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
+from eden_memory.directory.id_reader import IdReader
 from eden_memory.errors import EdenError, describe
 from eden_memory.memory.memory_index_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.memory.snapshot_store import refuse_unhiding
@@ -25,6 +28,7 @@ from eden_memory.source.messages_store import inbox_name
 from eden_memory.tasks import heeding
 from eden_memory.windows.window_list_store import look_again
 
+FILE = Path("eden.toml")
 NEW = 10
 """Collections made at once in a new database, which gets too many indexes to read."""
 
@@ -43,6 +47,10 @@ def setup(
     if not only_check and (problem := _key_problem(settings.receipts.key)) is not None:
         typer.echo(problem)
     done = asyncio.run(_work(settings, dimensions or dimensions_of(settings), wait, only_check=only_check))
+    if not only_check and settings.agents.default is None and settings.sessions.collection is not None:
+        agent = asyncio.run(_only_agent(settings))
+        if agent is not None:
+            _settle(agent)
     for line in done if only_check else _made(done, settings.mongodb.database):
         typer.echo(line)
     if not done:
@@ -85,6 +93,22 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
                 f"memory of sessions with users is {sharing}: {SHARING_MEANS[sharing]} (memory.sharing)"
             )
         return made
+
+
+async def _only_agent(settings: Settings) -> str | None:
+    """Return the typed id of the one agent that the newest sessions name."""
+    async with installation(settings, restored_too=True) as at:
+        agents = await IdReader(at.source, settings).sample("agent")
+        return agents[0] if len(agents) == 1 else None
+
+
+def _settle(agent: str) -> None:
+    """Write the agent of calls that name none to eden.toml, or say how to set it."""
+    if FILE.exists() and "agents" not in tomllib.loads(FILE.read_text()):
+        FILE.write_text(f"{FILE.read_text().rstrip()}\n\n[agents]\ndefault = {json.dumps(agent)}\n")
+        typer.echo(f"{FILE}: calls that name no agent are for {agent}, as all sessions are")
+    else:
+        typer.echo(f"all sessions are of one agent: set EDEN_AGENTS_DEFAULT={agent} for calls that name none")
 
 
 LOOK_SECONDS = 1.0

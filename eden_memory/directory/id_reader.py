@@ -11,7 +11,7 @@ from eden_memory.mongo.application_ids import TYPED, id_of, typed
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.given_ids import readings
-from eden_memory.mongo.readable import found_documents
+from eden_memory.mongo.lenient_decoding import found_documents
 from eden_memory.settings import Settings
 
 IdKind = Literal["agent", "session", "user", "message"]

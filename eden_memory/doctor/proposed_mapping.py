@@ -24,6 +24,7 @@ from eden_memory.doctor.mapping_proposal import (
     temporary,
 )
 from eden_memory.errors import EdenError
+from eden_memory.mongo.bson_ids import encode_id
 
 USERS = frozenset(
     {"users", "user", "members", "member", "participants", "participant", "people", "customers", "customer"}
@@ -57,6 +58,8 @@ class SessionsProposal:
     """A field that lists the ids of users, and of who only answers."""
     exclude: Sequence[str] = ()
     """What keeps a session out of memory."""
+    only_agent: str | None = None
+    """The typed id of the agent that all of these sessions name."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -111,6 +114,7 @@ def propose_sessions(
         no_ids=no_ids.path if no_ids else None,
         with_answering=with_answering.path if with_answering else None,
         exclude=temporary(fields),
+        only_agent=_only_id(agent),
         forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field}
         | (
             {"users": f"no field: {with_answering.path} lists who only answers, too"}
@@ -122,6 +126,14 @@ def propose_sessions(
 
 def _first(fields: Sequence[SampledField], fits: Callable[[SampledField], bool]) -> SampledField | None:
     return next((sampled_field for sampled_field in fields if fits(sampled_field)), None)
+
+
+def _only_id(sampled_field: SampledField | None) -> str | None:
+    """Return the typed id that all documents have in a field; None if they differ."""
+    if sampled_field is None or sampled_field.share(is_id) != 1:
+        return None
+    found = {encode_id(value) for value in sampled_field.present}
+    return found.pop() if len(found) == 1 else None
 
 
 def _words(name: str) -> set[str]:
@@ -222,6 +234,8 @@ def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
             yield _line(name, path, sessions.forms.get(name, ""))
         yield from _marks("exclude", sessions.exclude, "marks a session that is kept out of memory")
         yield ""
+        if sessions.only_agent is not None:
+            yield from ("[agents]", _line("default", sessions.only_agent, "all sampled sessions are its"), "")
 
 
 def _line(name: str, path: str | None, form: str) -> str:

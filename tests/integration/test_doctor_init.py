@@ -280,6 +280,7 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
         "users": "members",
         "title": "title",
     }
+    assert read["agents"] == {"default": "s.b1"}
     assert "`conversations` describes 4 of the 4 sessions" in " ".join(printed.stderr.split())
     assert Settings(**read).sessions.users == "members"
 
@@ -337,3 +338,28 @@ async def test_it_says_which_index_is_missing_for_what_it_proposes(
     await chat.create_index([("meta.sentAt", 1), ("_id", 1)])
     await chat.create_index([("conversation.id", 1), ("from.ref.id", 1)])
     assert "createIndex" not in (await init("--collection", "chat")).stderr
+
+
+async def test_setup_writes_the_only_agent_that_sessions_name(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EDEN_MONGODB_DATABASE", settings.mongodb.database)
+    monkeypatch.setenv("EDEN_SESSIONS_COLLECTION", "rooms")
+    monkeypatch.setenv("EDEN_SESSIONS_AGENT_ID", "botId")
+    database, bot = client[settings.mongodb.database], ObjectId()
+    await database["rooms"].insert_many([{"_id": one, "botId": bot} for one in range(2)])
+    (folder / "eden.toml").write_text('[sessions]\ncollection = "rooms"\nagent_id = "botId"\n')
+    for _ in range(2):
+        done = await asyncio.to_thread(CliRunner().invoke, app, ["setup", "--wait", "0"])
+        assert done.exit_code == 0, done.output
+    assert tomllib.loads((folder / "eden.toml").read_text()) == {
+        "sessions": {"collection": "rooms", "agent_id": "botId"},
+        "agents": {"default": f"o.{bot}"},
+    }
+    await database["rooms"].insert_one({"_id": 2, "botId": "another"})
+    (folder / "eden.toml").write_text('[sessions]\ncollection = "rooms"\nagent_id = "botId"\n')
+    await asyncio.to_thread(CliRunner().invoke, app, ["setup", "--wait", "0"])
+    assert "agents" not in tomllib.loads((folder / "eden.toml").read_text())
