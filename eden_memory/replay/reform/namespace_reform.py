@@ -28,6 +28,7 @@ from eden_memory.replay.reform.reform_settings import (
     covers_everything,
     overridden,
     overrides_of,
+    refuse_ineffective,
     selected,
     streams_of,
     to_be_set,
@@ -217,6 +218,7 @@ class _Reform:
         self, asked: ReformAsked, at_once: int | None, streams: Sequence[dict[str, Any]] | None = None
     ) -> _Planned:
         """Return the reform's settings and plan; EdenError for settings that there are not."""
+        refuse_ineffective(asked)
         settings = overridden(self.settings, asked.overrides)
         if not asked.rewindow and settings.windows != self.settings.windows:
             raise EdenError("windows are taken as they were recorded", "Cut them anew with --rewindow.")

@@ -115,6 +115,27 @@ HINT = (
 
 NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
 
+OF_WINDOWS = frozenset({"memory.shared_sessions", "memory.sharing", "memory.without_users"})
+"""Settings that say where a window's memory may go: a window records that when it is cut, as it does `windows.*`."""
+
+OF_READERS = frozenset(
+    f"memory.{name}"
+    for name in (
+        "active_minutes",
+        "always_in_context",
+        "context_days",
+        "context_facts",
+        "facts_in_context",
+        "recall",
+        "recalled_facts",
+        "recent",
+        "recent_hours",
+        "recent_words",
+        "search",
+    )
+)
+"""Settings that say what is shown of memory, whatever formed it."""
+
 UNSET = ("", "null", "none")
 
 COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, one, {{upsert: true}}))"
@@ -240,6 +261,22 @@ def _json(name: str, value: Any) -> str:
         return json.dumps(value)
     except TypeError:  # TOML has dates and times
         raise EdenError(f"{name} cannot be set to {value}", HINT) from None
+
+
+def refuse_ineffective(asked: ReformAsked) -> None:
+    """Raise EdenError for a setting that would change nothing in a reform, with what would."""
+    names = [override.name for override in asked.overrides]
+    if shown := sorted(OF_READERS.intersection(names)):
+        raise EdenError(
+            f"{', '.join(shown)} says what is shown of memory: forming it anew changes nothing",
+            "Set it for the processes that read memory, in the environment or eden.toml; no reform is needed.",
+        )
+    cut = sorted(OF_WINDOWS.intersection(names))
+    if cut and not asked.rewindow:
+        raise EdenError(
+            f"{', '.join(cut)} is recorded in each window: windows that are taken as they were keep theirs",
+            "Cut them anew with --rewindow.",
+        )
 
 
 def _check_name(name: str) -> None:

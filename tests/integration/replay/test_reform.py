@@ -208,8 +208,15 @@ async def test_windows_that_live_formation_has_under_way_are_seen(lived: System)
 
 
 async def test_what_is_refused_leaves_nothing_behind(lived: System) -> None:
-    for wrong in ("memory.simlar=0.8", "kafka.bootstrap=x", "memory.similar=high", "windows.messages=20"):
-        with pytest.raises(EdenError):
+    for wrong, said in (
+        ("memory.simlar=0.8", "cannot be set"),
+        ("kafka.bootstrap=x", "cannot be set"),
+        ("memory.similar=high", "cannot be set so"),
+        ("windows.messages=20", "--rewindow"),
+        ("memory.shared_sessions=authors", "--rewindow"),
+        ("memory.context_facts=5", "no reform is needed"),
+    ):
+        with pytest.raises(EdenError, match=said):
             await reform(lived.settings, "wrong", overrides=(wrong,))
     there = await lived.database.list_collection_names()
     assert not [name for name in there if "wrong" in name]
