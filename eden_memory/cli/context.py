@@ -6,8 +6,11 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli import terminal
-from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, nothing, who
+from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, nothing, say_why, who
 from eden_memory.memory.memory_views import ScopeStats
+from eden_memory.operations.empty_because import EmptyBecause, empty_because
+from eden_memory.operations.parameters import ContextText
+from eden_memory.operations.table import BY_NAME
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import named_session
@@ -37,13 +40,14 @@ def context(
     if stats:
         terminal.show_json(asyncio.run(_stats(session, user, agent)))
         return
-    found = asyncio.run(_context(session, user, agent, message))
+    found, because = asyncio.run(_context(session, user, agent, message))
     if as_json:
         terminal.show_json({"context": found})
     elif found:
         typer.echo(terminal.plain(found))
     else:
         typer.echo(nothing(NOTHING, user), err=True)
+    say_why(because)
 
 
 async def _stats(session: str, user: str | None, agent: str | None) -> dict[str, ScopeStats]:
@@ -51,12 +55,14 @@ async def _stats(session: str, user: str | None, agent: str | None) -> dict[str,
         return await viewer.memory.get_memory_stats(viewer.session, viewer.user)
 
 
-async def _context(session: str, user: str | None, agent: str | None, message: str | None) -> str:
+async def _context(
+    session: str, user: str | None, agent: str | None, message: str | None
+) -> tuple[str, EmptyBecause | None]:
     async with who(Settings(), agent, session, user, alone=True) as viewer:
         found = await viewer.memory.get_memory_context(viewer.session, viewer.user, message)
         if not found:
             await _demand(Settings(), session)
-        return found
+        return found, await empty_because(viewer.call, BY_NAME["context"], ContextText(context=found))
 
 
 async def _demand(settings: Settings, session: str) -> None:

@@ -205,7 +205,11 @@ def test_a_session_of_which_nothing_is_remembered_is_0(
         client[namespace.database]["messages"].insert_one({"session_id": "known", "content": "hello"})
     assert eden(tmp_path, environment, "context", "known") == (
         0,
-        ["no memory to show here; use --user ID to show what is known of a user"],
+        [
+            "no memory to show here; use --user ID to show what is known of a user",
+            "no message of this session or user has been read yet",
+            "`eden run` reads them, and must be running; `eden doctor` checks the mapping.",
+        ],
     )
     assert eden(tmp_path, environment, "context", "nope")[0] == 3
 

@@ -15,6 +15,7 @@ from eden_memory.api.service import Memory
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.empty_because import OneAtATime
 from eden_memory.operations.parameters import IdText
 from eden_memory.operations.reach import SessionReach
 
@@ -43,6 +44,8 @@ class Doors:
         """Whether operators' pages are served, which read Kafka."""
         self.settings = memory.settings.serve
         self.reach = SessionReach(memory)
+        self.reasons = OneAtATime()
+        """Why answers are empty, for callers who administer everything."""
         self.stopping = asyncio.Event()
         """Set when the process drains: event streams end."""
         self._streams: Counter[str] = Counter()

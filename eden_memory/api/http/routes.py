@@ -50,6 +50,8 @@ def _context(operation: Operation, request: Request, found: ContextText) -> Resp
 
 ANSWERS: Mapping[str, Answer] = {"context": _context}
 """By operation: what is answered otherwise than as JSON."""
+EMPTY_BECAUSE = "Eden-Empty-Because"
+"""Header of an empty answer to a caller that is bound to nothing: why it is empty."""
 ELSEWHERE = frozenset(("changes",))
 """Operations whose route is not made here."""
 
@@ -114,7 +116,11 @@ def _add(
             asked |= _given(sent)
         rest = {name: value for name, value in (given | asked).items() if name not in about}
         found = operation.shown(await operation.asked(call, rest))
-        return ANSWERS.get(operation.name, _as_json)(operation, request, found)
+        response = ANSWERS.get(operation.name, _as_json)(operation, request, found)
+        because = await doors_of(request).reasons.find(call, operation, found)
+        if because is not None:
+            response.headers[EMPTY_BECAUSE] = because.header
+        return response
 
     keyword = Argument.KEYWORD_ONLY
     answer.__signature__ = Signature(  # type: ignore[attr-defined]

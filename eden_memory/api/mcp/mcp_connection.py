@@ -13,6 +13,7 @@ from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.empty_because import OneAtATime
 from eden_memory.operations.reach import SessionReach
 
 HEADERS: Mapping[IdKind, str] = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}
@@ -59,7 +60,7 @@ class Door:
 
     def __init__(self, memory: Memory, who: ConnectionOf) -> None:
         self._memory, self._who = memory, who
-        self._reach = SessionReach(memory)
+        self._reach, self.reasons = SessionReach(memory), OneAtATime()
 
     async def open(
         self,

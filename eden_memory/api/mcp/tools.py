@@ -173,7 +173,10 @@ def _tool(door: Door, operation: Operation, tool: Tool) -> Any:
         given = {name: None if name in texts and value == "" else value for name, value in given.items()}
         try:
             opened = await door.open(ctx.request_context, operation.right, *about, new=operation.new)
-            return answer_of(model, operation.shown(await operation.asked(opened, given)))
+            found = operation.shown(await operation.asked(opened, given))
+            if (because := await door.reasons.find(opened, operation, found)) is not None:
+                log.warning("an answer is empty", tool=tool.name, because=because.reason)
+            return answer_of(model, found)
         except EdenError as error:
             raise ToolError(" ".join(_sentences(error))) from None
         except PyMongoError as error:

@@ -8,6 +8,9 @@ from pydantic import Field
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.visiting import ViewPlace, Visit, visit
 from eden_memory.observability.fact_chain_store import FactChains
+from eden_memory.operations.empty_because import empty_because
+from eden_memory.operations.parameters import ContextText
+from eden_memory.operations.table import BY_NAME
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 
@@ -47,7 +50,8 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
     """Show the context as the agent reads it, for the session and user of this page."""
     here = await visit(request, place)
     xml = await here.service.get_memory_context(here.call.session, here.call.user, place.message or None)
-    return here.render("context.html", xml=xml, message=place.message)
+    because = await empty_because(here.call, BY_NAME["context"], ContextText(context=xml))
+    return here.render("context.html", xml=xml, message=place.message, because=because)
 
 
 def _chains(here: Visit) -> FactChains:

@@ -12,15 +12,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from eden_memory.access.admission_store import LOCAL
 from eden_memory.cli.memory import shown
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, say_why
 from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import Invalid
-from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.empty_because import EmptyBecause, empty_because
 from eden_memory.operations.operation import Parameter, plain_type
 from eden_memory.operations.parameters import UNSET
-from eden_memory.operations.reach import SessionReach
 from eden_memory.operations.table import BY_NAME
 
 FLAGS: Mapping[str, str] = {
@@ -58,16 +56,17 @@ def _command(name: str, show: Callable[[Any, str | None], None], words: str) -> 
             if parameters[option].default is UNSET:
                 _demand_text(option, value)
 
-        async def work(viewer: Viewer) -> Any:
-            reach = SessionReach(viewer.memory.memory)
-            call = AdmittedCall(LOCAL, viewer.memory, reach, viewer.session, viewer.user)
-            return operation.shown(await operation.asked(call, asked))
+        async def work(viewer: Viewer) -> tuple[Any, EmptyBecause | None]:
+            call = viewer.call
+            found = operation.shown(await operation.asked(call, asked))
+            return found, await empty_because(call, operation, found)
 
-        found = ask(agent, session, user, work)
+        found, because = ask(agent, session, user, work)
         if as_json:
             typer.echo(json.dumps(operation.json.dump_python(found, mode="json"), indent=2))
         else:
             show(found, user)
+        say_why(because)
 
     annotations = {name: _option(parameter) for name, parameter in parameters.items()} | ABOUT
     made: Any = run

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from eden_memory.access.admission_store import LOCAL
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.cli.structured_logs import warnings_only
+from eden_memory.cli.terminal import plain
 from eden_memory.directory.id_reader import default_agent
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.errors import NotFound
@@ -19,6 +21,9 @@ from eden_memory.mongo.application_ids import TYPED
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.lenient_decoding import found_document
+from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.empty_because import EmptyBecause
+from eden_memory.operations.reach import SessionReach
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
 
@@ -46,6 +51,11 @@ class Viewer:
         """Return session and user as arguments of MemoryService's calls."""
         return {"session": self.session, "user": self.user}
 
+    @property
+    def call(self) -> AdmittedCall:
+        """Return an operation's call, of someone who administers everything."""
+        return AdmittedCall(LOCAL, self.memory, SessionReach(self.memory.memory), self.session, self.user)
+
     async def scope_keys(self) -> frozenset[str]:
         """Return the keys of the scopes that they may see."""
         readers = await self.memory.memory.current()
@@ -58,6 +68,12 @@ NOTHING = "no memory to show here"
 def nothing(what: str, user: str | None) -> str:
     """Return a note that nothing was found, with a hint if no user is named."""
     return what if user is not None else f"{what}; use --user ID to show what is known of a user"
+
+
+def say_why(because: EmptyBecause | None) -> None:
+    """Tell on standard error why an answer is empty."""
+    if because is not None:
+        typer.echo(plain(str(because)), err=True)
 
 
 def ask(

@@ -17,7 +17,7 @@ from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import Doors, doors_of
 from tests.integration.gateway.gateway_kit import behind, chats_of
 from tests.integration.system.commands import EDEN, eden, environment
-from tests.integration.system.running_system import System, fast, system
+from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.chat_upstream import chat_upstream
 from tests.model_server.serving import Serving
 
@@ -82,6 +82,52 @@ async def test_a_key_that_is_bound_by_plain_digits(running: System, doors: Doors
     assert FACT in facts.text
     other = await doors.http.get("/v1/agents/s.default/facts", params=params, headers=headers)
     assert other.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("options", "because"),
+    [
+        (["--agent", "nobody"], f"there is no agent s.nobody; the newest agents are o.{BOT}"),
+        (["--user", "nobody"], f"there is no user s.nobody; the newest users are o.{USER}"),
+        (["--user", str(USER), "--since", "2100-01-01"], "1 facts may be seen here"),
+        (["--user", str(USER), "--agent", "s.other"], "there is no agent s.other"),
+    ],
+)
+async def test_no_answer_is_empty_without_its_reason(
+    running: System, options: list[str], because: str
+) -> None:
+    assert because in await eden(running.settings, "facts", *options)
+
+
+async def test_what_waits_is_the_reason_at_every_door_but_for_bound_keys(
+    running: System, doors: Doors
+) -> None:
+    user, session = as_they_are(ObjectId()), as_they_are(ObjectId())
+    await running.source["sessions"].insert_one({"_id": session, "botId": BOT, "users": [user]})
+    (message,) = await running.write(session, user, "Hello.")
+
+    async def read() -> bool:
+        return (
+            await running.memory("messages").find_one({"_id": f"s.{message}", "place": {"$gt": 0}})
+            is not None
+        )
+
+    await until(read, "the message waits")
+    for command in (["facts"], ["reflections"], ["search", "rowing"]):
+        assert "1 message waits for a window" in await eden(running.settings, *command, "--user", str(user))
+    whose = {"session": str(session), "user": str(user)}
+    secret, _ = await doors.keys.create("bound", agents=[f"o.{BOT}"], users=[f"o.{user}"], rights=["read"])
+    for headers in ({}, {"X-Eden-Key": secret}):
+        context = await doors.http.get("/v1/agents/default/context", params=whose, headers=headers)
+        facts = await doors.http.get("/v1/agents/default/facts", params=whose, headers=headers)
+        assert (context.status_code, facts.json()["items"]) == (204, [])
+        for answer in (context, facts):
+            assert ("Eden-Empty-Because" in answer.headers) == (not headers)
+            assert answer.headers.get("Eden-Empty-Because", "not_formed_yet").startswith("not_formed_yet")
+    page = await doors.http.get("/ui/context", params={"agent": "default", **whose})
+    assert "1 message waits for a window" in page.text
+    unknown = await doors.http.get("/v1/agents/s.default/context", params={"user": str(USER), "session": "x"})
+    assert unknown.headers["Eden-Empty-Because"].startswith("unknown_agent; there is no agent s.default")
 
 
 @pytest.mark.parametrize("options", [["--user", str(USER)], ["--user", f"o.{USER}", "--agent", str(BOT)]])

@@ -1,0 +1,291 @@
+"""Why a read found nothing, for callers who administer everything: others learn nothing of what they may not see."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import ExecutionTimeout
+
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.app.readers import Readers
+from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.participants import DEFAULT_AGENT, whose
+from eden_memory.memory.memory_views import Page
+from eden_memory.memory.snapshot_store import of_users
+from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.operation import Operation
+from eden_memory.operations.parameters import ContextText
+from eden_memory.schemas.documents import DeadLetter, Fact, Message, Reflection, Snapshot
+from eden_memory.search.search_requests import SearchReport
+from eden_memory.windows.window_list_store import PENDING
+
+EXPLAINED = frozenset({"context", "search", "list facts", "list reflections", "list blobs"})
+"""Operations whose empty answers are explained."""
+MOST_NAMED = 5
+"""Agents, users or sessions that a reason names."""
+LOOK_MILLISECONDS = 300
+"""For one query of the application's documents, which may lack an index; what takes longer counts as there."""
+Reason = Literal[
+    "unknown_agent",
+    "unknown_user",
+    "unknown_session",
+    "no_match",
+    "other_agent",
+    "several_users",
+    "sharing_hides",
+    "not_read_yet",
+    "not_formed_yet",
+    "given_up",
+    "retired",
+    "nothing_formed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyBecause:
+    """Why nothing was found, and what to do about it; ids typed."""
+
+    reason: Reason
+    what: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.hint}"
+
+    @property
+    def header(self) -> str:
+        """As the value of an HTTP header."""
+        return f"{self.reason}; {self.what}".encode("ascii", "replace").decode()
+
+
+async def empty_because(call: AdmittedCall, operation: Operation, found: Any) -> EmptyBecause | None:
+    """Return why an answer is empty; None: it is not, or the caller is bound to agents or users."""
+    if call.caller.is_bound or operation.name not in EXPLAINED or not _is_empty(found):
+        return None
+    return await _Reasons(call, await call.service.memory.current()).find()
+
+
+def _is_empty(found: Any) -> bool:
+    match found:
+        case ContextText():
+            return not found.context
+        case SearchReport():
+            return not (found.facts or found.unformed)
+        case Page():
+            return not cast("Page[Any]", found).items
+        case _:
+            return not found
+
+
+class _Reasons:
+    """Looks for the reason of one empty answer, what is asked wrongly first."""
+
+    def __init__(self, call: AdmittedCall, readers: Readers) -> None:
+        self._call, self._asked, self._readers = call, call.asked, readers
+        self._memory, self._mapped = call.service.memory, readers.settings
+
+    async def find(self) -> EmptyBecause:
+        """Return the first reason that applies."""
+        asked, view = self._asked, await self._readers.contexts.view(self._asked)
+        return (
+            await self._unknown(asked)
+            or self._unmatched(view)
+            or await self._with_another_agent(asked)
+            or self._among_several(asked, view)
+            or await self._hidden(view)
+            or await self._waiting(asked)
+            or await self._given_up(asked)
+            or await self._retired(view)
+            or EmptyBecause(
+                "nothing_formed",
+                "no memory formed from what was said here",
+                '`eden why "TEXT" --user USER` explains what became of a message.',
+            )
+        )
+
+    async def _unknown(self, asked: Asker) -> EmptyBecause | None:
+        if not await self._agent_is_known(asked.agent_id):
+            return await self._nobody("unknown_agent", "agent", asked.agent_id)
+        if asked.session_id is not None and not await self._session_is_known(asked.session_id):
+            return await self._nobody("unknown_session", "session", asked.session_id)
+        if asked.user_id is not None and not await self._user_is_known(asked.user_id):
+            return await self._nobody("unknown_user", "user", asked.user_id)
+        return None
+
+    async def _nobody(self, reason: Reason, kind: IdKind, name: str) -> EmptyBecause:
+        there = await self._memory.ids.sample(kind)
+        if kind == "agent" and not there:
+            there = [DEFAULT_AGENT]
+        more = ", …" if len(there) > MOST_NAMED else ""
+        listed = ", ".join(there[:MOST_NAMED]) + more
+        exist = f"; the newest {kind}s are {listed}" if there else f"; no document names any {kind} yet"
+        hint = f"Name one of them: ids keep their type (`{there[0] if there else 's.TEXT'}`)."
+        if kind == "agent" and len(there) == 1:
+            hint = f"EDEN_AGENTS_DEFAULT={there[0]} makes it the agent of calls that name none."
+        return EmptyBecause(reason, f"there is no {kind} {name}{exist}", hint)
+
+    async def _agent_is_known(self, agent: str) -> bool:
+        sessions, agents = self._mapped.sessions, self._mapped.agents
+        if sessions.collection is None and agent == DEFAULT_AGENT:
+            return True
+        return await self._is_there(
+            (sessions.collection, sessions.agent_id, agent), (agents.collection, "_id", agent), agent_id=agent
+        )
+
+    async def _user_is_known(self, user: str) -> bool:
+        mapped = self._mapped
+        return await self._is_there(
+            (mapped.messages.collection, mapped.messages.user_id, user),
+            (mapped.users.collection, "_id", user),
+            (mapped.sessions.collection, mapped.sessions.users, user),
+            user_id=user,
+        )
+
+    async def _session_is_known(self, session: str) -> bool:
+        mapped = self._mapped
+        return whose(session) is not None or await self._is_there(
+            (mapped.sessions.collection, "_id", session),
+            (mapped.messages.collection, mapped.messages.session_id, session),
+            session_id=session,
+        )
+
+    async def _is_there(self, *fields: tuple[str | None, str, str], **of_memory: str) -> bool:
+        """Whether memory is stored of it, or a document of the application names it."""
+        if await self._of(Snapshot.COLLECTION).find_one(of_memory, {"_id": 1}) is not None:
+            return True
+        for collection, path, typed in fields:
+            if collection is not None and await self._names(
+                self._memory.source[collection], {path: decode_id(typed)}
+            ):
+                return True
+        return False
+
+    async def _names(self, collection: AsyncCollection[Any], query: Mapping[str, Any]) -> bool:
+        try:
+            return (await collection.find_one(query, {"_id": 1}, max_time_ms=LOOK_MILLISECONDS)) is not None
+        except ExecutionTimeout:
+            return True
+
+    def _unmatched(self, view: VisibleMemory) -> EmptyBecause | None:
+        facts = sum(shown.snapshot.active_facts for shown in view.shown)
+        if not facts:
+            return None
+        return EmptyBecause(
+            "no_match",
+            f"{facts:,} facts may be seen here, and none of them is what was asked for",
+            "Ask with other words, other kinds or scopes, or without limits of time.",
+        )
+
+    async def _with_another_agent(self, asked: Asker) -> EmptyBecause | None:
+        if asked.user_id is None:
+            return None
+        others: list[str] = await self._of(Snapshot.COLLECTION).distinct(
+            "agent_id", {"user_id": asked.user_id, "agent_id": {"$ne": asked.agent_id}}
+        )
+        own = await self._of(Snapshot.COLLECTION).find_one(
+            {"user_id": asked.user_id, "agent_id": asked.agent_id}, {"_id": 1}
+        )
+        if not others or own is not None:
+            return None
+        named = ", ".join(sorted(others)[:MOST_NAMED])
+        return EmptyBecause(
+            "other_agent",
+            f"memory of the user {asked.user_id} is with {named}, not with {asked.agent_id}",
+            "Memory belongs to one agent: name that one.",
+        )
+
+    def _among_several(self, asked: Asker, view: VisibleMemory) -> EmptyBecause | None:
+        if asked.session_id is None or view.users is None or len(view.users) < 2:
+            return None
+        return EmptyBecause(
+            "several_users",
+            f"the session has {len(view.users)} users: none of them sees memory of their own in it",
+            "docs/how-to/group-rooms.md shows what such a session can remember.",
+        )
+
+    async def _hidden(self, view: VisibleMemory) -> EmptyBecause | None:
+        if not view.private:
+            return None
+        query = of_users(view.private)
+        hidden = await self._of(Fact.COLLECTION).count_documents({"active": True, **query})
+        hidden += await self._of(Reflection.COLLECTION).count_documents(query)
+        if not hidden:
+            return None
+        return EmptyBecause(
+            "sharing_hides",
+            f"sharing is private and hides {hidden:,} facts and reflections that rest on what users said",
+            "`eden sharing list --hidden` shows them.",
+        )
+
+    async def _waiting(self, asked: Asker) -> EmptyBecause | None:
+        """Messages of the session or user that are not formed yet, or that the tailer has not read."""
+        about = _about(asked)
+        if not about:
+            return None
+        messages = self._of(Message.COLLECTION)
+        waiting = await messages.count_documents({**PENDING, **about})
+        if waiting:
+            said = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+            return EmptyBecause(
+                "not_formed_yet",
+                f"{said} for a window to close, and nothing is formed yet",
+                "`eden status` shows what waits and when it forms; `eden session form SESSION` forms it now.",
+            )
+        if await messages.find_one(about, {"_id": 1}) is None:
+            return EmptyBecause(
+                "not_read_yet",
+                "no message of this session or user has been read yet",
+                "`eden run` reads them, and must be running; `eden doctor` checks the mapping.",
+            )
+        return None
+
+    async def _given_up(self, asked: Asker) -> EmptyBecause | None:
+        named = [f"{kind.removesuffix('_id')}:{value}" for kind, value in _about(asked).items()]
+        query: dict[str, Any] = {"state": "dead", **({"named": {"$in": named}} if named else {})}
+        dead = await self._of(DeadLetter.COLLECTION).count_documents(query)
+        if not dead:
+            return None
+        return EmptyBecause(
+            "given_up",
+            f"forming memory failed for good {dead:,} times",
+            "`eden dead list` shows why; `eden dead retry` tries again.",
+        )
+
+    async def _retired(self, view: VisibleMemory) -> EmptyBecause | None:
+        keys: Sequence[str] = view.scope_keys
+        query: dict[str, Any] = {"scope_key": {"$in": list(keys)}, "active": False}
+        steps = [{"$match": query}, {"$group": {"_id": "$retired_because", "count": {"$sum": 1}}}]
+        rows = await (await self._of(Fact.COLLECTION).aggregate(steps)).to_list()
+        if not rows:
+            return None
+        counted = ", ".join(f"{row['count']:,} {row['_id'] or 'asked'}" for row in rows)
+        return EmptyBecause(
+            "retired", f"all facts here are retired: {counted}", "`eden facts --active all` shows them."
+        )
+
+    def _of(self, collection: str) -> AsyncCollection[Any]:
+        return self._memory.database[self._mapped.names[collection]]
+
+
+def _about(asked: Asker) -> dict[str, str]:
+    """Return the session that is asked about, else the user."""
+    if asked.session_id is not None:
+        return {"session_id": asked.session_id}
+    return {} if asked.user_id is None else {"user_id": asked.user_id}
+
+
+class OneAtATime:
+    """Explains one answer after the other at a server: who asks meanwhile gets none, so reads cost no more."""
+
+    def __init__(self) -> None:
+        self._busy = asyncio.Lock()
+
+    async def find(self, call: AdmittedCall, operation: Operation, found: Any) -> EmptyBecause | None:
+        """As `empty_because`; None while another answer is explained."""
+        if self._busy.locked():
+            return None
+        async with self._busy:
+            return await empty_because(call, operation, found)
