@@ -63,7 +63,7 @@ class StatedFact(JudgedItem):
     @model_validator(mode="before")
     @classmethod
     def _not_asked(cls, fields: Any, validation: ValidationInfo) -> Any:
-        """Take a fact without a time: earlier and shorter prompts do not ask for one."""
+        """Take a fact without a time: earlier prompts did not ask for one."""
         if validation.context is not AS_SAID or not isinstance(fields, dict):
             return fields
         return {"occurred_at": None, **cast(dict[str, Any], fields)}

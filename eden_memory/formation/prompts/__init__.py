@@ -57,7 +57,7 @@ REFLECTION_EXTRACTION = "reflection-extraction/6"
 CONSOLIDATION = "consolidation/5"
 PROPAGATION = "propagation/5"
 SHORT = {
-    FACT_EXTRACTION: "fact-extraction-short/2",
+    FACT_EXTRACTION: "fact-extraction-short/3",
     FACT_DECISIONS: "fact-decisions-short/2",
     REFLECTION_EXTRACTION: "reflection-extraction-short/3",
 }

@@ -1,5 +1,6 @@
 """Prompts: the same every time, compact, and no content can pass for a line of their own."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eden_memory.formation import prompts
+from eden_memory.formation.occurrence import occurrence
 from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
@@ -27,6 +29,7 @@ from eden_memory.formation.prompt_material import (
 )
 from eden_memory.formation.prompts import Fence
 from eden_memory.models.question import Prompt
+from eden_memory.schemas.answers import StatedFact
 from eden_memory.settings import MemorySettings, Settings
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -358,6 +361,24 @@ def test_whatever_becomes_memory_leaves_out_passwords(short: bool) -> None:
         prompts.propagation(PropagationMaterial("group", ("x",), 17), FENCE),
     ):
         assert re.search("passwords.* other secrets", prompt.system, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize(
+    "scopes", [(ScopeBrief("agent"), USER), (ScopeBrief("agent"),)], ids=["user", "agent"]
+)
+def test_each_field_that_a_fact_must_have_is_explained_and_stands_in_the_example(
+    scopes: tuple[ScopeBrief, ...], short: bool
+) -> None:
+    system = prompts.fact_extraction(FactMaterial(lines_of("x"), scopes, 8, 17), FENCE, short=short).system
+    examples = [json.loads(line) for line in system.splitlines() if line.startswith('{"facts": [{')]
+    assert examples
+    for fact in (fact for example in examples for fact in example["facts"]):
+        assert fact.keys() == StatedFact.model_fields.keys()
+        StatedFact.model_validate(fact)
+        assert occurrence(fact["occurred_at"], fact["text"]) is not None
+    explained = system.partition("Example")[0]
+    assert all(name in explained for name in StatedFact.model_fields.keys() - {"text"})
 
 
 def test_short_prompts_show_the_same_content_with_half_the_rules() -> None:
