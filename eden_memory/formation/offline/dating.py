@@ -19,12 +19,13 @@ def dated(text: str, time: datetime) -> str:
         return "" if yearly else f" {_year_of(time, month, day, past=past, ahead=ahead)}"
 
     weekday = (
-        r"\b(on|last|next|this|by|until) ({days})(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b|[^\w\s]|$))"
+        r"\b(?:({since}) )?(on|last|next|this|by|until) ({days})"
+        r"(?! (?:the )?\d)(?=(?: [a-z]+(?<!of)(?<!s)\b|[^\w\s]|$))"
     )
     steps: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
         (r"\b(\d\d?|an?|one|{counts}) ({unit}) ago\b", lambda m: _span(m[2], f"-{plain(m[1])}", time)),
         (r"\b(?:on )?(yesterday|last night|today|tonight|tomorrow)\b", lambda m: _span("day", m[1], time)),
-        (weekday, lambda m: _weekday(m[1].lower(), m[2], time, past)),
+        (weekday, lambda m: _after(m[1], _weekday(m[2].lower(), m[3], time, past))),
         (
             r"\b((?:end|beginning) of )the (month|year)\b",
             lambda m: f"{m[1]}{'this' if past or ahead else 'the'} {m[2]}",

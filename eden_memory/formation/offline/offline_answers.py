@@ -125,7 +125,7 @@ def _subject(shard: ScopeBrief) -> frozenset[str]:
 
 
 def _replaces(new: str, old: str) -> bool:
-    return content(old) <= content(new) or meaning_of(new, old) == "UPDATE"
+    return meaning_of(old, new) == "NONE" or meaning_of(new, old) == "UPDATE"
 
 
 def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
@@ -210,22 +210,60 @@ def _heads(line: str) -> bool:
 
 
 def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
-    """Return the decision on a new text beside an old one; `similarity` is (1 + cosine) / 2, 0.5 if unknown."""
-    told, known = content(new) - _values(new), content(old) - _values(old)
-    extra = _values(new, opening=True) - _values(old) - content(old)
-    about = len(told & known) / max(min(len(told), len(known)), 1)
-    negated = says(new, "ended") != says(old, "ended")
-    alike = content(new) <= content(old) or (not extra and (about >= 0.75 or similarity >= 0.9))
-    if alike and not negated:
-        return "NONE"
-    least = 1 if says(new, "changed") else min(2, len(known))
-    if len(told & known) < least or about < (0.3 if similarity >= 0.85 else 0.5):
+    """Return the decision on a new text beside an old one; `similarity` is (1 + cosine) / 2, 0.5 if unknown.
+
+    In doubt both stay: texts about different subjects mean nothing for each other, and the same is only what brings
+    no word of its own, in the same tense, order and mood.
+    """
+    if _speaks_of(new) != _speaks_of(old):
         return "ADD"
-    kinds = (dates, numbers, names) if says(new, "changed") else (dates, numbers)
+    said, known = content(new), content(old)
+    if says(new, "ended") != says(old, "ended"):
+        return "DELETE" if _contradicts(new, old) else "ADD"
+    if said <= known and _as_in(new, old):
+        return "NONE"
+    told, about = said - _values(new), known - _values(old)
+    if says(new, "changed"):
+        kinds, alike = (dates, numbers, names), bool(told & about)
+        share = len(told & about) / max(min(len(told), len(about)), 1)
+        alike = alike and share >= (0.3 if similarity >= 0.85 else 0.5)
+    else:
+        kinds, alike = (dates, numbers), bool(told) and told == about and names(new) <= names(old)
     corrected = any(of(new) and of(old) and not of(new) <= of(old) for of in kinds)
-    if corrected and (says(new, "changed") or not (says(new, "past") and says(old, "past"))):
-        return "UPDATE"
-    return "DELETE" if about >= 0.6 and negated else "ADD"
+    return "UPDATE" if alike and corrected and not (_is_past(new) or _is_past(old)) else "ADD"
+
+
+def _contradicts(new: str, old: str) -> bool:
+    """Return whether one of two texts denies all that the old one says, or a part of its only statement."""
+    denial = content(" ".join(pattern("{ended}").findall(f"{new} {old}"))) | content("longer more")
+    said, known = content(new) - denial, content(old) - denial
+    parts = says(new, "ended") and not pattern(r"[,;]|\b(?:and|or|but)\b").search(old)
+    return bool(known) and (known <= said or (parts and bool(said) and said <= known))
+
+
+def _speaks_of(text: str) -> frozenset[str]:
+    """Return the words before the verb, without dates, numbers and what stands behind a comma."""
+    heads = (text[: found.start()].partition(",")[0] for found in pattern("{finite}|{ended}").finditer(text))
+    found = (content(head) - _measures(head) for head in heads)
+    return next((words for words in found if words), content(""))
+
+
+def _as_in(new: str, old: str) -> bool:
+    """Return whether a text has the tense, the mood and the order of names of another, which has all its words."""
+    turned = [set(map(str.lower, pattern("{turning}").findall(text))) for text in (new, old)]
+    known = iter(_names_in_order(old))
+    in_order = all(name in known for name in _names_in_order(new))
+    return in_order and turned[0] == turned[1] and _is_past(new) == _is_past(old)
+
+
+def _names_in_order(text: str) -> list[str]:
+    named = names(text)
+    return [word for word in re.findall(r"[\w-]+", text) if word in named]
+
+
+def _is_past(text: str) -> bool:
+    """Return whether a text tells of the past; `is planned` does not."""
+    return says(pattern(r"\b(?:is|are|be|being|gets?) \w+ed\b").sub("", text), "past")
 
 
 def judge(material: PropagationMaterial) -> JudgedReflections:
@@ -268,6 +306,12 @@ def _older(new: NewFact, other: KnownLine | NewFact) -> bool:
     return new.said_at is not None and other.said_at is not None and new.said_at < other.said_at
 
 
-def _values(text: str, *, opening: bool = False) -> frozenset[str]:
-    """Return numbers, dates and names; `opening`: the first word too, which may be a name."""
-    return content(" ".join((*numbers(text), *dates(text), *names(text), *text.split()[: int(opening)])))
+def _values(text: str) -> frozenset[str]:
+    """Return numbers, dates and names."""
+    return _measures(text) | content(" ".join(names(text)))
+
+
+def _measures(text: str) -> frozenset[str]:
+    """Return numbers and dates."""
+    days = dates(text)
+    return content(" ".join((*numbers(text), *days, *(f"{day}s" for day in days))))

@@ -67,7 +67,8 @@ def content(text: str) -> frozenset[str]:
 
 def names(text: str) -> frozenset[str]:
     """Return words written as names: capitalised inside a sentence, or first in it before another one."""
-    common = {*english()["stop"], *english()["months"], *english()["days"]}
+    days = english()["days"]
+    common = {*english()["stop"], *english()["months"], *days, *(f"{day}s" for day in days)}
     found: set[str] = set()
     for sentence in sentences(text):
         words = [word.removesuffix("'s") for word in _WORD.findall(sentence)]
@@ -185,6 +186,7 @@ def complete(text: str, kind: Kind, *, first: bool) -> bool:
     `first`: whether it opens its message; a later one with a bare subject (`the course`) leans on the one before.
     """
     said = pattern("^if there is [^,]*, ").sub("", text)
+    said = pattern("^our ").sub("the ", pattern("^we (?={changing})").sub("I ", said))
     if kind == "way":
         return not pattern("^(?:he|she|it|they|this|that)\\b|{vague}").search(said)
     if pattern("{outside}|{vague}").search(said) or _unexplained(said):

@@ -34,6 +34,7 @@ NEAR = 2
 """Lines after which no pronoun means the person whom a line named: the answer, and the next message."""
 _ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| there| now)?\?$", re.IGNORECASE)
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
+_SPOKEN = {"wanna": "want to", "gonna": "going to", "gotta": "have to"}
 _OWN = re.compile(r"\b(?:I(?: am| was)?|[Mm]y own|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself|[Oo]urs?)\b")
 _THEY = {
     **dict.fromkeys(("i", "we"), "they"),
@@ -226,6 +227,7 @@ def third_person(text: str, name: str) -> str:
     """Put a sentence into the third person: `I moved my boat` → `Ann moved Ann's boat`."""
     short = name.split(maxsplit=1)[0]
     text = re.sub(rf"\b(?:I am|[Tt]his is) {re.escape(short)}\b[^,.]*(?:,| and) I\b", "I", text)
+    text = re.sub(r"^We\b", lambda _: f"{name} and others", text)
     if UNNAMED.match(name) and (first := _OWN.search(text)):
         text = text[: first.end()] + _they(text[first.end() :])
     own = pattern(r"\b(?-i:I) ((?:{adverbs},? )*)([a-z][\w']*)")
@@ -244,8 +246,9 @@ def _they(text: str) -> str:
 
 
 def expanded(text: str) -> str:
-    """Write out `I'm`, `I've`, `we'll`."""
-    return re.sub(r"\b(I|[Ww]e)('m|'ve|'ll|'d|'re)\b", lambda m: m[1] + _SHORT[m[2]], text)
+    """Write out `I'm`, `I've`, `we'll`, `gonna`."""
+    text = re.sub(r"\b(I|[Ww]e)('m|'ve|'ll|'d|'re)\b", lambda m: m[1] + _SHORT[m[2]], text)
+    return re.sub(r"\b(?:wanna|gonna|gotta)\b", lambda m: _SPOKEN[m[0]], text)
 
 
 def commanded(text: str) -> str:

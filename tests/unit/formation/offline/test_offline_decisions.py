@@ -1,6 +1,7 @@
 """What the offline rules decide of a new fact beside the known ones."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,13 +9,12 @@ from hypothesis import strategies as st
 
 from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact, fact_label
 from eden_memory.schemas.answers import FactDecision, FactDecisions
-from tests.unit.formation.offline.formed_memory import answered
+from tests.unit.formation.dedup.dedup_kit import WordEmbedder
+from tests.unit.formation.offline.formed_memory import Memory, answered, lines
 
 SAME = [
     ("Ann Berg is allergic to peanuts.", "Ann Berg has a peanut allergy.", 0.97),
-    ("The office opens at 8:30 on Mondays.", "On Mondays the office is open from 8:30.", 0.98),
-    ("The release is planned for 12 June 2026.", "The release date is 12 June 2026.", 0.97),
-    ("Ann Berg has two brothers, Tim and Carl.", "Tim and Carl are Ann Berg's brothers.", 0.97),
+    ("The office opens at 8:30 on Mondays.", "On Mondays the office opens at 8:30.", 0.98),
     ("Ann Berg's brother Tim, a cook, lives in Oslo.", "Ann Berg's brother Tim lives in Oslo.", 0.9),
 ]
 CHANGED = [
@@ -25,6 +25,9 @@ CHANGED = [
 ]
 ENDED = [
     ("Ann Berg eats meat.", "Ann Berg no longer eats meat.", 0.93),
+    ("Ann Berg likes heavy metal.", "Ann Berg dislikes heavy metal.", 0.96),
+    ("Ann Berg dislikes heavy metal.", "Ann Berg likes heavy metal.", 0.96),
+    ("Ann Berg is allergic to peanuts.", "Ann Berg is not allergic to peanuts.", 0.97),
     ("The supplier delivers resin to the yard.", "The supplier no longer delivers resin to the yard.", 0.89),
 ]
 OTHER = [
@@ -34,6 +37,20 @@ OTHER = [
     ("Ann Berg bought a Volvo in 1998.", "Ann Berg bought a house in 2004.", 0.85),
     ("Ann Berg's mother turns 80 on 21 June 2026.", "Ann Berg's father turns 85 on 2 May 2026.", 0.96),
     ("Nine bolts are 310 mm long.", "The planks are 22 mm thick.", 0.71),
+    ("Ann Berg's aunt's phone number is 555-0147.", "Ann Berg's uncle's phone number is 555-0148.", 0.97),
+    ("Ann Berg's favourite colour is blue.", "Ann Berg's favourite colour is green.", 0.97),
+    ("Lena plays the piano.", "Lena plays the violin now.", 0.93),
+    ("The release is planned for 12 June 2026.", "The release date is 12 June 2026.", 0.97),
+    ("Ann Berg has two brothers, Tim and Carl.", "Tim and Carl are Ann Berg's brothers.", 0.97),
+    ("Ann Berg's sister Lea lives in Lund.", "Ann Berg lives in Lund.", 0.93),
+    ("Ann Berg moved from Lund to Oslo.", "Ann Berg moved from Oslo to Lund.", 0.99),
+    ("Ann Berg worked in Oslo.", "Ann Berg works in Oslo.", 0.98),
+    ("Ann Berg wants to work in Oslo.", "Ann Berg works in Oslo.", 0.95),
+    ("Ann Berg has a dog called Skip.", "Ann Berg has a new dog called Rex.", 0.93),
+    ("Ann Berg pays 900 euros for rent.", "Ann Berg pays 90 euros for insurance.", 0.9),
+    ("Ann Berg meets Carl on Monday.", "Ann Berg meets Tim on Tuesday.", 0.95),
+    ("Ann Berg likes coffee and hates tea.", "Ann Berg likes coffee.", 0.95),
+    ("Ann Berg lives in Lund.", "Ann Berg no longer lives in Oslo.", 0.93),
 ]
 
 
@@ -80,8 +97,61 @@ async def test_another_statement_is_added_however_near(known: str, new: str, sim
     assert await decided(known, new, similarity) is None
 
 
+@pytest.mark.parametrize(
+    ("said", "active"),
+    [
+        (
+            ("My aunt's phone number is 555-0147.", "My uncle's phone number is 555-0148."),
+            {"Ann Berg's aunt's phone number is 555-0147.", "Ann Berg's uncle's phone number is 555-0148."},
+        ),
+        (
+            ("My sister Lena plays the piano.", "My sister Lena plays the violin now."),
+            {"Ann Berg's sister Lena plays the piano.", "Ann Berg's sister Lena plays the violin now."},
+        ),
+        (
+            ("I am allergic to peanuts.", "I am not allergic to peanuts."),
+            {"Ann Berg is not allergic to peanuts."},
+        ),
+        (
+            ("I live in Lund.", "My sister Lea lives in Lund."),
+            {"Ann Berg lives in Lund.", "Ann Berg's sister Lea lives in Lund."},
+        ),
+        (("I live in Lund.", "I live in Lund!"), {"Ann Berg lives in Lund."}),
+    ],
+)
+@pytest.mark.parametrize("windows", [1, 2])
+async def test_what_changed_is_never_taken_for_known(
+    said: tuple[str, str], active: set[str], windows: int
+) -> None:
+    embedder: Any = WordEmbedder()
+    memory = Memory(embedder)
+    messages = lines(*(("Ann Berg", text) for text in said))
+    for window in [messages] if windows == 1 else [messages[:1], messages[1:]]:
+        await memory.form(window, {"user": "user:ann"})
+    assert {text for text, _ in memory.facts["user:ann"]} == active
+
+
+@pytest.mark.parametrize(
+    ("said", "blob"),
+    [
+        (
+            ("My favourite colour is blue.", "My favourite colour is green."),
+            "Ann Berg's favourite colour is blue.\nAnn Berg's favourite colour is green.",
+        ),
+        (("I like heavy metal.", "I dislike heavy metal."), "Ann Berg dislikes heavy metal."),
+    ],
+)
+async def test_another_preference_is_kept_in_the_blob(said: tuple[str, str], blob: str) -> None:
+    memory = Memory()
+    for text in said:
+        await memory.form(lines(("Ann Berg", text)), {"user": "user:ann", "session": "session:s"})
+    assert [one.text for one in await memory.formed() if (one.kind, one.scope) == ("blob", "user:ann")] == [
+        blob
+    ]
+
+
 async def test_numbers_behind_the_known_facts_mean_earlier_new_ones() -> None:
-    new = ("Ann Berg lives in Oslo.", "Tim sells boats.", "In Oslo lives Ann Berg.")
+    new = ("Ann Berg lives in Oslo.", "Tim sells boats.", "Ann Berg lives in Oslo now.")
     facts = tuple(NewFact(text, (1, *range(2, 2 + at)), (0.7, *[0.95] * at)) for at, text in enumerate(new))
     material = DecisionMaterial((KnownLine("The office opens at 8:30.", 0.7),), facts, 30)
     (decision,) = (await answered(material, FactDecisions)).decisions

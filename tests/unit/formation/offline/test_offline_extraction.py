@@ -38,6 +38,13 @@ ANN = "Ann Berg"
         ("By the way, I can speak Finnish.", "Ann Berg can speak Finnish."),
         ("Hi, my name is Zoe.", "Ann Berg's name is Zoe."),
         ("My name is Zoe Lind.", "Ann Berg's name is Zoe Lind."),
+        ("My aunt's phone number is 555-0147.", "Ann Berg's aunt's phone number is 555-0147."),
+        ("I am not allergic to peanuts.", "Ann Berg is not allergic to peanuts."),
+        ("Our API endpoint is api.eden.art/v2", "Ann Berg's API endpoint is api.eden.art/v2."),
+        ("Our project deadline is January 30th", "Ann Berg's project deadline is 30 January 2027."),
+        ("We no longer use Slack", "Ann Berg and others no longer use Slack."),
+        ("I threw a party in Lund in 2019.", "Ann Berg threw a party in Lund in 2019."),
+        ("I wanna visit Lund in May.", "Ann Berg wants to visit Lund in May 2026."),
     ],
 )
 async def test_a_fact_names_its_speaker(said: str, fact: str) -> None:
@@ -84,6 +91,8 @@ async def test_what_returns_every_year_is_given_none(said: str, fact: str | None
         ("The Lund fair was on 10 January 2024.", "on 10 January 2024"),
         ("The Lund choir meets on Fridays.", "on Fridays"),
         ("I've worked at Volvo since last year.", "since 2025"),
+        ("I've worked at Volvo since last Monday.", "since Monday 2 March 2026"),
+        ("The shop in Lund has been shut since on Monday.", "since Monday 2 March 2026"),
         ("I joined the Lund choir last weekend.", "on the weekend of 28 February 2026"),
         ("I'm moving out of Lund at the end of the month.", "at the end of March 2026"),
         ("I get 40 euros at the end of the month.", "at the end of the month"),
@@ -103,6 +112,7 @@ async def test_a_fact_says_when_by_the_time_of_its_message(said: str, when: str)
     "said",
     [
         "We rent a flat in Malmö.",
+        "I played one with friends on 27 April 2022.",
         "She lives in Porto since 2019.",
         "Seven cracked frames in Lund, and 12 bolts.",
         "It always leaked in Lund.",
@@ -246,6 +256,20 @@ async def test_a_later_date_replaces_an_earlier_one_of_the_same_window() -> None
 )
 async def test_how_to_treat_a_person_is_a_reflection_of_the_user(said: str, text: str) -> None:
     assert (await reflections_of((ANN, said))).get(text) == "user"
+    assert await facts_of((ANN, said)) == {}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Never heard of it.",
+        "Never seen such a thing.",
+        "Don't know what James would do without them.",
+        "Don't think so.",
+    ],
+)
+async def test_a_sentence_without_its_subject_is_no_instruction(said: str) -> None:
+    assert list((await reflections_of((ANN, said))).values()) == ["session"]
     assert await facts_of((ANN, said)) == {}
 
 
