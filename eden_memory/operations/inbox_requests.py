@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.participants import own_session
-from eden_memory.errors import Invalid
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import (
     LONGEST_BLOB,
     LONGEST_FACT,
@@ -20,8 +20,10 @@ from eden_memory.limits import (
 )
 from eden_memory.memory.memory_views import Added
 from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import Unusable, moment_of, text_of
+from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.operations.parameters import VerbatimKind
 from eden_memory.schemas.documents import (
     Fact,
@@ -82,6 +84,8 @@ class Requests:
         `at`: when they were said, where they do not say so themselves. `to_agent`: of our own for the agent alone;
         the user stays their author, so that forgetting reaches them.
         """
+        if session is None:
+            await self._demand_agent()
         said = {} if at is None else {"created_at": past(at, self.memory.clock())}
         messages = [
             {**said, **message} for message in messages_of(texts, self.memory.settings.tailer.text_limit)
@@ -105,6 +109,18 @@ class Requests:
             asked.append(checked(InboxFormNow, self._fields("form_now"), session_id=there))
         await self._write(asked)
         return Added(ids, typed_session)
+
+    async def _demand_agent(self) -> None:
+        """Raise NotFound if agents have documents and this one has none: what is added for it would wait for that."""
+        collection = self.memory.settings.agents.collection
+        if collection is None:
+            return
+        found = await documents_by_id(self.memory.source[collection], [self.agent_id])
+        if self.agent_id not in found or isinstance(found[self.agent_id], Unreadable):
+            raise NotFound(
+                f"there is no agent {decode_id(self.agent_id)} in {collection}",
+                "Write its document first, or name another agent.",
+            )
 
     async def forget(self, what: Forgettable, target: Any) -> str:
         """Request that something is forgotten for ever."""

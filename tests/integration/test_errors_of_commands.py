@@ -105,6 +105,19 @@ def test_an_endpoint_of_several_models_needs_one_named(tmp_path: Path, environme
     assert (code, what) == (1, "no model is named for facts at 127.0.0.1:1")
 
 
+def test_nothing_is_added_for_an_agent_whose_document_is_missing(
+    tmp_path: Path, environment: Environment, namespace: Namespace
+) -> None:
+    mapped = {**environment, "EDEN_AGENTS_COLLECTION": "agents"}
+    words = ("add", "I live in Oslo.", "--user", "ada", "--agent", "support")
+    code, what, hint = said(tmp_path, mapped, *words)
+    assert (code, what) == (3, "there is no agent support in agents")
+    assert "Write its document first" in hint
+    with MongoClient[dict[str, str]](environment["EDEN_MONGODB_URI"]) as client:
+        client[namespace.database]["agents"].insert_one({"_id": "support"})
+    assert eden(tmp_path, mapped, *words)[0] == 0
+
+
 def test_a_mistake_in_the_settings_file_names_the_file(tmp_path: Path, environment: Environment) -> None:
     (tmp_path / "eden.toml").write_text("[mongodb\n")
     code, what, _ = said(tmp_path, environment, "facts")

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eden_memory.formation import prompts
-from eden_memory.formation.occurrence import occurrence
 from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
     DatedText,
@@ -28,6 +27,7 @@ from eden_memory.formation.prompt_material import (
     TranscriptLine,
 )
 from eden_memory.formation.prompts import Fence
+from eden_memory.formation.scope_assignment import occurrence
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import StatedFact
 from eden_memory.settings import MemorySettings, Settings
