@@ -86,6 +86,7 @@ def import_(
     """Import memories from another system; repeat the command to continue: nothing is taken twice.
 
     It reads the source, says what would be taken, and asks. `eden run` must be running: it stores the memories.
+    Exit code 1: nothing in the source could be taken.
     OURS, --agent and --user are ids as in the application, or typed (s.TEXT, i.5, o.OBJECTID).
 
     Examples:
@@ -170,6 +171,8 @@ async def _import(work: ForeignImport | ExportImport, given: ImportOptions) -> N
         survey = await work.survey(partial(bar, "reading"))
     if given.dry_run or survey.empty:
         _show(survey, "would be taken" if given.dry_run else "taken", as_json=given.as_json)
+        if survey.empty and not survey.known and any(skipped.bad for skipped in survey.skipped.values()):
+            raise typer.Exit(1)
         return
     for line in (*survey.lines("to be taken"), *_cost(survey)):
         typer.echo(terminal.plain(line), err=True)

@@ -118,6 +118,15 @@ def test_nothing_is_added_for_an_agent_whose_document_is_missing(
     assert eden(tmp_path, mapped, *words)[0] == 0
 
 
+def test_an_import_of_which_nothing_can_be_taken_fails(tmp_path: Path, environment: Environment) -> None:
+    assert eden(tmp_path, environment, "setup")[0] == 0
+    (tmp_path / "bad.jsonl").write_text("no JSON\n[1]\n")
+    for more in ((), ("--dry-run",), ("--json",)):
+        assert eden(tmp_path, environment, "import", "mem0", "bad.jsonl", "--yes", *more)[0] == 1
+    (tmp_path / "empty.jsonl").write_text("")
+    assert eden(tmp_path, environment, "import", "mem0", "empty.jsonl", "--yes")[0] == 0
+
+
 def test_a_mistake_in_the_settings_file_names_the_file(tmp_path: Path, environment: Environment) -> None:
     (tmp_path / "eden.toml").write_text("[mongodb\n")
     code, what, _ = said(tmp_path, environment, "facts")
