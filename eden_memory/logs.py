@@ -74,8 +74,9 @@ def describe_errors(_: object, __: str, line: MutableMapping[str, Any]) -> Mutab
     return line
 
 
-SOON_SECONDS = 1.0
-"""Seconds without an answer after which a server is reported for the first time."""
+SOON_SECONDS = 3.0
+"""Seconds without an answer after which a server is reported for the first time: the first steps of a start, with
+what they load and connect, take one or two on a busy machine."""
 SAID_SECONDS = 60.0
 """Seconds between two reports of a refusal or of a server that is waited for, however many steps meet it."""
 

@@ -48,8 +48,9 @@ NOT_FOUND = 26
 log = LibraryLogger()
 KEY = "live"
 AWAIT_MS = 5_000
-SILENT_SECONDS = 7.0
-"""Seconds after which a server that does not even say that nothing happened counts as gone."""
+SILENT_SECONDS = 12.0
+"""Seconds after which a server that does not even say that nothing happened counts as gone: what a start loads may
+hold the event loop for some of them."""
 AGAIN_SECONDS = 0.5
 
 
