@@ -202,7 +202,7 @@ Reason = Annotated[
     AtDoors(Annotated[str | None, Field(max_length=LONGEST_REASON)]),
     Field(description="why, for the history"),
 ]
-Text = Annotated[str, Field(min_length=1, max_length=100_000)]
+Text = Annotated[str, Field(min_length=1, max_length=100_000, description="what to remember")]
 AddedScope = Annotated[
     str | None,
     Field(

@@ -1,7 +1,9 @@
 """The table of operations, at every door; docs/reference/operations.md lists every operation of every door once."""
 
 import asyncio
+import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -86,6 +88,30 @@ def test_every_tool_takes_what_the_operation_takes(operation: Operation) -> None
     reads = operation.right == "read" or operation.name in ("preview undo", "receipt", "verify receipt")
     assert shown.annotations.read_only_hint == reads
     assert shown.annotations.destructive_hint == (operation.name in ("forget", "undo"))
+
+
+def parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all schemas in it."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from parts(part)
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
+def test_every_tool_has_a_schema_that_hosts_accept(tool: Any) -> None:
+    """OpenAI, Anthropic and Gemini refuse, or their models misread, what is not plain."""
+    name, schema = re.compile(r"[a-zA-Z0-9_-]{1,64}"), tool.input_schema
+    assert name.fullmatch(tool.name)
+    assert schema["type"] == "object"
+    for key, value in schema["properties"].items():
+        assert name.fullmatch(key)
+        assert value["description"], key
+        assert isinstance(value["type"], str), key
+        assert value.get("default", "") is not None, key
+    for part in parts(schema):
+        assert not part.keys() & {"anyOf", "oneOf", "allOf", "not", "$ref", "$defs", "definitions"}
+        assert part.get("type") != "null"
 
 
 MADE = {name: vars(made)[name] for name in COMMANDS if hasattr(made, name)}

@@ -216,14 +216,27 @@ def _tool(door: Door, operation: Operation, tool: Tool) -> Any:
 
 
 def _of_tool(parameter: Parameter, tool: Tool) -> Parameter:
-    """Return a parameter as a tool takes it: an optional text as a text that may be empty."""
+    """Return a parameter as a tool takes it: an optional text as a text that may be empty.
+
+    Hosts and models refuse or misread `anyOf` with null: others that may be null are left out, says their schema.
+    """
     required = parameter.name in tool.requires
     found, rest = plain_type(parameter), getattr(parameter.type, "__metadata__", ())
     (first, *others) = get_args(found) if get_origin(found) is not None else (found,)
-    if others != [NoneType] or plain_type(Parameter("", first)) is not str:
+    if others != [NoneType]:
         return parameter
+    if plain_type(Parameter("", first)) is not str:
+        flat = Annotated[(parameter.type, Field(json_schema_extra=_leave_out_null))]
+        return Parameter(parameter.name, flat, parameter.default)
     text = Annotated[(first, *rest)] if rest else first
     return Parameter(parameter.name, text, UNSET if required else "")
+
+
+def _leave_out_null(schema: dict[str, Any]) -> None:
+    """Make the schema of a value that may be null that of the value."""
+    value, _ = schema.pop("anyOf")
+    schema |= value
+    schema.pop("default", None)
 
 
 def _sentences(error: EdenError) -> Sequence[str]:
