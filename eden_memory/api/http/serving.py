@@ -9,6 +9,8 @@ import uvicorn
 from fastapi import FastAPI
 from pymongo.errors import ConnectionFailure
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -63,6 +65,7 @@ def create_app(
         app.include_router(router)
     app.include_router(gateway_router(Gateway(memory, keys, memory.settings, admission)))
     app.include_router(inspector_router(operator=operator))
+    app.router.routes.append(Route("/", endpoint=_to_inspector))
     app.router.routes.append(Route("/mcp", endpoint=mcp))
     _health(app, admission, memory.settings, parts)
     problem.register(app)
@@ -79,6 +82,11 @@ def create_app(
         )
     app.add_middleware(Measured)
     return app
+
+
+async def _to_inspector(_: Request) -> RedirectResponse:
+    """Lead a browser that names only the host to the inspector."""
+    return RedirectResponse("/ui")
 
 
 def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

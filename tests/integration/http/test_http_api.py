@@ -224,9 +224,9 @@ async def test_every_error_is_a_problem(api: Doors) -> None:
         return response.status_code, code(response)
 
     assert await asked("GET", "/nowhere") == (404, "not-found")
-    assert "/ui" in (await api.http.get("/")).json()["hint"], (
-        "what a browser is shown first says where to look"
-    )
+    assert "/ui" in (await api.http.get("/nowhere")).json()["hint"]
+    led = await api.http.get("/")
+    assert (led.status_code, led.headers["location"]) == (307, "/ui")
     assert await asked("GET", f"{A}/facts/") == (422, "invalid")
     assert await asked("PUT", f"{A}/facts") == (405, "method-not-allowed")
     assert await asked("GET", FACT, params={"user": "bob"}) == (404, "not-found")
