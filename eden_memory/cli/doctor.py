@@ -65,7 +65,9 @@ def doctor(
         False, "--compact", help="with --canary: then have Kafka compact its topics, and look in their files"
     ),
     force: bool = typer.Option(
-        False, "--force", help="with --write: replace [source] and [messages] of an eden.toml that exists"
+        False,
+        "--force",
+        help="with --write: replace the groups source and messages of an eden.toml that exists",
     ),
 ) -> None:
     """Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pymongo.errors import ServerSelectionTimeoutError
+from rich.text import Text
 
 from eden_memory.cli.main import COMMANDS, main
 from eden_memory.settings import Settings
@@ -124,11 +125,21 @@ def test_with_debug_the_stack_trace_is_kept(words: tuple[str, ...], monkeypatch:
         main()
 
 
-def test_every_command_takes_debug() -> None:
-    def leaves(command: Any) -> Iterator[Any]:
-        below = getattr(command, "commands", None)
-        yield from chain.from_iterable(map(leaves, below.values())) if below is not None else [command]
+def leaves(command: Any) -> Iterator[Any]:
+    """Yield a command, or those of a family."""
+    below = getattr(command, "commands", None)
+    yield from chain.from_iterable(map(leaves, below.values())) if below is not None else [command]
 
+
+def test_no_help_is_taken_for_markup() -> None:
+    for name, entry in COMMANDS.items():
+        for command in leaves(entry.load(name)):
+            texts = [entry.help, command.help, *(getattr(param, "help", None) for param in command.params)]
+            for text in filter(None, texts):
+                assert Text.from_markup(text).plain == text
+
+
+def test_every_command_takes_debug() -> None:
     everyone = [one for name, entry in COMMANDS.items() for one in leaves(entry.load(name))]
     assert len(everyone) > len(COMMANDS)
     assert not [one.name for one in everyone if "--debug" not in chain(*(to.opts for to in one.params))]
