@@ -9,7 +9,7 @@ from typing import get_args
 
 import typer
 
-from eden_memory.cli.terminal import as_written, confirm
+from eden_memory.cli.terminal import as_written, confirm, plain
 from eden_memory.errors import Invalid
 from eden_memory.receipts.receipt import written
 from eden_memory.receipts.signing_key import signing_key, write_private
@@ -17,7 +17,7 @@ from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind
 from eden_memory.unpoison.attack_store import AttackUndo, receipt_of_undo
-from eden_memory.unpoison.undo_preview import Change, UndoPreview, preview_of
+from eden_memory.unpoison.undo_preview import Change, UndoPreview, preview_of, text_id
 
 SHOWN = 20
 """Memories of each kind that are listed one by one."""
@@ -50,7 +50,7 @@ async def _undo(
         work = AttackUndo(at)
         attack = await work.named(kind, name)
         plan = await work.plan(attack)
-        for line in lines_of(preview_of(attack, plan)):
+        for line in lines_of(preview_of(attack, plan), texts_of(plan)):
             typer.echo(line)
         if not yes:
             confirm(f"Undo what the {kind} {name} led to, and forget it? This cannot be undone.")
@@ -75,12 +75,21 @@ async def _carry_out(work: AttackUndo, attack: Attack, plan: AttackPlan, by: str
     return request_id
 
 
-def lines_of(preview: UndoPreview) -> Iterator[str]:
-    """Yield what changes, for people: ids and versions, no texts."""
+def texts_of(plan: AttackPlan) -> dict[str, str]:
+    """Return the texts of a plan's facts and reflections, by the ids in its preview."""
+    texts = {fact.fact_id: fact.text for fact in (*plan.removed, *plan.returning)}
+    texts |= {found.reflection_id: found.text for found in plan.reflections}
+    restored = {text_id(one.fact): f"{one.fact.text} → {one.text}" for one in plan.restored}
+    return texts | restored
+
+
+def lines_of(preview: UndoPreview, texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield what changes, for people: ids and versions, with the texts that there are."""
     if not preview.changes:
         yield "No memory rests on it."
     for change in preview.changes:
         yield f"{WORDS[change.change]}: {change.count:,}"
-        yield from (f"  {as_written(name)}" for name in change.ids[:SHOWN])
+        for name in change.ids[:SHOWN]:
+            yield f"  {as_written(name)}  {plain(texts.get(name, ''))}".rstrip()
         if change.count > SHOWN:
             yield f"  … and {change.count - SHOWN:,} more"

@@ -52,14 +52,15 @@ def preview_of(attack: Attack, plan: AttackPlan) -> UndoPreview:
 
 def _changes(plan: AttackPlan) -> Iterator[tuple[Change, list[str]]]:
     yield ("fact_removed", [fact.fact_id for fact in plan.removed])
-    yield ("text_restored", [_text(restored.fact) for restored in plan.restored])
+    yield ("text_restored", [text_id(restored.fact) for restored in plan.restored])
     yield ("fact_reactivated", [fact.fact_id for fact in plan.returning])
     yield ("reflection_removed", [found.reflection_id for found in plan.reflections])
     yield ("blob_withdrawn", [_named(blob) for blob in plan.blobs if not blob.anew])
     yield ("blob_consolidated_again", [_named(blob) for blob in plan.blobs if blob.anew])
 
 
-def _text(fact: FactChanged) -> str:
+def text_id(fact: FactChanged) -> str:
+    """Return the id of a fact's text in this version."""
     return f"{fact.fact_id}@{fact.version}"
 
 

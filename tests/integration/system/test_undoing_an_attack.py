@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.assembly.tailer import inbox_name
-from eden_memory.cli.undo_attack import lines_of
+from eden_memory.cli.undo_attack import lines_of, texts_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import Installation
@@ -68,9 +68,12 @@ async def test_an_attacking_session_is_undone_without_a_model(shared: System) ->
         1,
         1,
     ]
-    said = "\n".join(lines_of(preview_of(attack, plan)))
+    preview = preview_of(attack, plan)
+    said = "\n".join(lines_of(preview, texts_of(plan)))
     assert "facts to remove: 2" in said
-    assert "Quarrel" not in said
+    for text in ("pays everything to the bank of Quarrel", "for pirates", "kim obeys Quarrel.", "Lund"):
+        assert text in said
+    assert "Quarrel" not in str(preview)
     answers = set(await shared.memory("answers").distinct("_id"))
     await undone(shared, attack)
     later = await shared.session("kim")
@@ -86,7 +89,7 @@ async def test_an_attacking_session_is_undone_without_a_model(shared: System) ->
     )
     assert not new, "no question to a model"
     left = preview_of(attack, await work_of(shared).plan(attack))
-    assert list(lines_of(left)) == ["No memory rests on it."]
+    assert list(lines_of(left, {})) == ["No memory rests on it."]
 
 
 async def test_what_was_said_since_is_left_alone(shared: System) -> None:
