@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.cli.terminal import folded
+from eden_memory.cli.terminal import folded, plain
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
 from eden_memory.doctor.mapping_checks import (
@@ -25,7 +25,7 @@ from eden_memory.doctor.mapping_checks import (
     sampled,
     sessions_beside,
 )
-from eden_memory.doctor.mapping_proposal import turn_lists
+from eden_memory.doctor.mapping_proposal import samples, turn_lists
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     SessionsProposal,
@@ -34,6 +34,7 @@ from eden_memory.doctor.proposed_mapping import (
     findings_of,
     findings_of_sessions,
     merged,
+    readings_of,
 )
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
@@ -150,10 +151,11 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         raise EdenError(
             f"{FILE} exists", "Add --force: its [source] and [messages] are replaced, the rest stays."
         )
-    found = asyncio.run(_found(settings, collection))
-    best = found.best
+    best, *others = asyncio.run(_candidates(settings, collection))
     said = Console(stderr=True, highlight=False, soft_wrap=True)
     said.print(f"{best.name}: {sampled(best.documents)}", markup=False)
+    best = _chosen(best, said)
+    found = asyncio.run(_found(settings, best, others))
     if found.others:
         listed = ", ".join(other.name for other in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
@@ -174,9 +176,37 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         said.print(f"{FILE} is written. {NEXT}", markup=False)
 
 
-async def _found(settings: Settings, collection: str | None) -> FoundMapping:
+async def _candidates(settings: Settings, collection: str | None) -> list[MessagesCandidate]:
     async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
-        best, *others = await candidates(client, settings, collection)
+        return await candidates(client, settings, collection)
+
+
+def _chosen(best: MessagesCandidate, said: Console) -> MessagesCandidate:
+    """Show both readings where the documents prove none; on a terminal, return the one that is chosen."""
+    readings = readings_of(best.proposal)
+    if not readings:
+        return best
+    said.print(plain(f"The documents fit two readings: {best.proposal.doubt}."), markup=False)
+    for number, (reading, lines) in enumerate(readings, 1):
+        said.print(plain(f"\n{number}: {'; '.join(lines)}"), markup=False)
+        for role, author, text in samples(best.documents, reading):
+            said.print(plain(f"   {role} {author or '(no author)'}: {text}"), markup=False)
+    if not _on_terminal():
+        return best
+    by_number = {str(number): reading for number, (reading, _) in enumerate(readings, 1)}
+    while (choice := typer.prompt("Which one is right, 1 or 2?", err=True)) not in by_number:
+        said.print("Answer 1 or 2; Ctrl-C leaves without writing anything.", markup=False)
+    return replace(best, proposal=by_number[choice])
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def _found(
+    settings: Settings, best: MessagesCandidate, others: Sequence[MessagesCandidate]
+) -> FoundMapping:
+    async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
         answering = only_answering(best.documents, _mapped(settings, best))
         sessions = await sessions_beside(client, settings, best, answering)
         listed = sessions is not None and sessions.users is not None
@@ -212,7 +242,7 @@ def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
 
 def _confirmed() -> bool:
     """Ask on a terminal, unless a file exists already."""
-    if FILE.exists() or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if FILE.exists() or not _on_terminal():
         return False
     return typer.confirm(f"Write this to {FILE}?", err=True)
 

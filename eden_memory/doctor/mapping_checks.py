@@ -17,8 +17,11 @@ from pymongo.errors import InvalidName, OperationFailure
 from eden_memory.assembly.tailer import misread_of
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.mapping_proposal import (
+    MANY_SESSIONS,
     Proposal,
+    are_several,
     is_id,
+    is_one_author,
     json_messages,
     meaning,
     propose,
@@ -34,7 +37,7 @@ from eden_memory.doctor.proposed_mapping import (
 )
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.document_fields import Unusable, getter
+from eden_memory.mongo.document_fields import Unusable, getter, kinds_left_out
 from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.schemas.events.chat import role_name
@@ -214,6 +217,12 @@ AUTHOR = re.compile(
     r"user|author|sender|from|customer|member|person|account|participant|owner", re.IGNORECASE
 )
 
+PART_TEXTS = ("text", "content", "value", "body", "markdown")
+"""Fields in which a part may have a text."""
+
+LONGEST_TYPE = 40
+"""Characters shown of a part's type."""
+
 ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"
 
 
@@ -237,6 +246,7 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
         _texts(documents, settings),
         _roles(documents, settings.messages),
         _authors(documents, settings),
+        *_sides(documents, settings),
         *_authors_beside_users(documents, settings),
     ]
 
@@ -273,10 +283,42 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     if empty * 2 > len(documents):
         hint = f"Is the text really in `{settings.messages.content}`? Set EDEN_MESSAGES_CONTENT."
         return Finding("message texts", "fail" if empty == len(documents) else "warn", what, hint)
+    if said_otherwise := [*_silent_roles(documents, mapping), *_unread_parts(documents, settings)]:
+        hint = (
+            f"Only text in `{settings.messages.content}` is remembered, and of its parts those of the type `text`, "
+            "`input_text` or `output_text`: write it there."
+        )
+        return Finding("message texts", "warn", "; ".join([what, *said_otherwise]), hint)
     if undated:
         hint = f"Is the time really in `{settings.messages.created_at}`? Set EDEN_MESSAGES_CREATED_AT."
         return Finding("message texts", "warn", what, hint)
     return Finding("message texts", "ok", what)
+
+
+def _silent_roles(documents: Sequence[Row], mapping: MessageMapping) -> Iterator[str]:
+    """Say which role has no text at all: its words may be in another field."""
+    with_text = {True: Counter[str](), False: Counter[str]()}
+    for document in documents:
+        with_text[_has_text(mapping, document)][mapping.role(document)] += 1
+    for role in ("user", "assistant"):
+        if (count := with_text[False][role]) >= MANY_SESSIONS and not with_text[True][role]:
+            yield f"none of the {count} messages of the role {role} has text"
+
+
+def _unread_parts(documents: Sequence[Row], settings: Settings) -> Iterator[str]:
+    """Say of which types parts have a text that is not read."""
+    found, content = Counter[str](), getter(settings.messages.content)
+    for document in documents:
+        listed = content(document)
+        for part in cast("list[Any]", listed) if isinstance(listed, list) else ():
+            if isinstance(part, Mapping) and kinds_left_out([part]) == ["other"]:
+                fields = cast("Row", part)
+                if any(isinstance(said := fields.get(name), str) and " " in said for name in PART_TEXTS):
+                    found[str(fields.get("type"))[:LONGEST_TYPE]] += 1
+    if found:
+        yield "text not read in parts of the type " + ", ".join(
+            f"{name!r} ({count})" for name, count in found.most_common(3)
+        )
 
 
 def _json_text(path: str, inner: Proposal) -> Finding:
@@ -306,6 +348,33 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     name, count = found
     hint = f"`{name}` looks like the author ({count} of {len(lacking)}): set EDEN_MESSAGES_USER_ID={name}."
     return Finding("message authors", "fail" if len(lacking) == said else "warn", what, hint)
+
+
+def _sides(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
+    """Say where authors and sessions contradict the roles: who is the user of all sessions may be the agent."""
+    mapping, author = message_mapping(settings), getter(settings.messages.user_id)
+    users, answers, talks = _Named(), _Named(), _Named()
+    for document in documents:
+        session, role = mapping.session_id(document), mapping.role(document)
+        talks.setdefault(session, set()).add(role)
+        if (name := author(document)) is not None and role in ("user", "assistant"):
+            (users if role == "user" else answers).setdefault(session, set()).add(repr(name))
+    path = settings.messages.user_id
+    if is_one_author(users):
+        swapped = are_several(answers)
+        what = f"the author in `{path}` is the same user in all {len(users)} sessions"
+        what += ", and answers have several authors: users and agent look swapped" if swapped else ""
+        hint = (
+            "If it is the agent or the account, correct EDEN_MESSAGES_ROLES or EDEN_MESSAGES_USER_ID first: all "
+            "of it would be one user's memory, and what one says would be shown to the others."
+        )
+        yield Finding("users", "fail" if swapped else "warn", what, hint)
+    roles = set[str]().union(*talks.values())
+    apart = not any({"user", "assistant"} <= spoken for spoken in talks.values())
+    if {"user", "assistant"} <= roles and len(talks) >= MANY_SESSIONS and apart:
+        what = f"in none of {len(talks)} sessions user and assistant both speak"
+        hint = f"Does `{settings.messages.role}` really say who speaks? Set EDEN_MESSAGES_ROLE."
+        yield Finding("sides", "warn", what, hint)
 
 
 def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
@@ -353,7 +422,9 @@ async def listed_users(database: AsyncDatabase[dict[str, Any]], settings: Settin
     documents = await collection.find(sort=[("_id", -1)], limit=SAMPLE).to_list()
     ids = list({repr(value): value for value in map(getter(messages.session_id), documents)}.values())
     described = database.get_collection(sessions.collection, codec_options=PLAIN).find({"_id": {"$in": ids}})
-    return judge_listed(await described.to_list(), only_answering(documents, settings), sessions.users)
+    rows = await described.to_list()
+    answering = only_answering(documents, settings)
+    return [*judge_listed(rows, answering, sessions.users), *judge_unlisted(rows, documents, settings)]
 
 
 def judge_listed(
@@ -370,6 +441,36 @@ def judge_listed(
     hint = (
         f"List the users alone, or set EDEN_SESSIONS_USERS={NO_FIELD}: then the authors of a session's messages are "
         "its users. Do it before the first `eden run`: windows keep their users."
+    )
+    return [Finding("session users", "warn", what, hint)]
+
+
+def judge_unlisted(
+    sessions: Sequence[Mapping[str, Any]], documents: Sequence[dict[str, Any]], settings: Settings
+) -> list[Finding]:
+    """Of documents of sessions and messages: whether a user writes in a session whose list lacks them."""
+    mapping, path = message_mapping(settings), settings.sessions.users
+    session_id, author = getter(settings.messages.session_id), getter(settings.messages.user_id)
+    listed = {
+        repr(session["_id"]): {repr(user) for user in cast("list[Any]", users)}
+        for session in sessions
+        if isinstance(users := getter(path)(session), list)
+    }
+    outside = {
+        name
+        for document in documents
+        if mapping.is_users(document)
+        and not mapping.is_deleted(document)
+        and author(document) is not None
+        and (name := repr(session_id(document))) in listed
+        and repr(author(document)) not in listed[name]
+    }
+    if not outside:
+        return []
+    what = f"in {len(outside)} of {len(listed)} sessions, a user writes whom `{path}` does not list"
+    hint = (
+        f"Is the author really in `{settings.messages.user_id}`, and do both hold ids of the same kind? In such a "
+        "session no user's own memory is formed."
     )
     return [Finding("session users", "warn", what, hint)]
 

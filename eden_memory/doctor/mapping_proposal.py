@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -16,6 +16,8 @@ from eden_memory.mongo.document_fields import Unusable, beside_content, getter, 
 from eden_memory.schemas.events.chat import role_name, role_of, roles_of
 from eden_memory.schemas.ids import NoId
 from eden_memory.settings import Role
+
+Row = Mapping[str, Any]
 
 DEEPEST = 4
 
@@ -116,6 +118,14 @@ def kinds(values: Iterable[Any], of: Callable[[Any], str] = kind) -> str:
     found = [of(value) for value in values if value is not None]
     return ", ".join(sorted(set(found), key=lambda name: (-found.count(name), name)))
 
+
+MANY_SESSIONS = 3
+"""Of so many sessions the one author is the user of all of them, or no user."""
+
+SHOWN = 60
+"""Characters of a sample's text."""
+
+SWAPPED: Mapping[Role, Role] = {"user": "assistant", "assistant": "user"}
 
 MOST_ROLES = 12
 """Distinct values that a field may have to be a role."""
@@ -219,6 +229,10 @@ class Proposal:
     """What keeps a message out of memory, in the same form."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
     """The kinds of values found, by the name of the setting."""
+    other: "Proposal | None" = None
+    """A second reading that the documents fit as well; None: they prove this one."""
+    doubt: str = ""
+    """Why there is a second one."""
 
     @property
     def paths(self) -> dict[str, str | None]:
@@ -245,7 +259,40 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     turns = turn_lists(documents)
     fields = [found for found in sampled_fields(documents) if found.path not in turns]
     role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
-    means, names = _role_names(role)
+    means = _role_names(role)
+    first = _with_roles(documents, fields, role, means)
+    swapped = _with_roles(
+        documents, fields, role, {name: SWAPPED.get(ours, ours) for name, ours in means.items()}
+    )
+    users, answers = (_authors(documents, fields, first, ours) for ours in ("user", "assistant"))
+    if role is not None and _names_me(role):
+        if is_one_author(users) and are_several(answers):
+            return _of_one_user(documents, swapped)
+        if not (is_one_author(answers) and are_several(users)):
+            why = (
+                f"`{role.path}` says which messages are *mine*, and not whether the user or the agent is *me*"
+            )
+            return replace(first, other=swapped, doubt=why)
+    elif role is not None and is_one_author(users) and are_several(answers):
+        why = (
+            f"by `{role.path}` one author is the user of all {len(users)} sessions and answers have several authors, "
+            "as if users and agent were swapped"
+        )
+        return replace(first, other=swapped, doubt=why)
+    if role is not None and _flag_roles(role) and not _both_speak(documents, first):
+        why = f"by `{role.path}` only one side speaks in most sessions, so that it may say something else"
+        return replace(first, other=_with_roles(documents, fields, None, {}), doubt=why)
+    return _of_one_user(documents, first)
+
+
+def _with_roles(
+    documents: Sequence[Row],
+    fields: Sequence[SampledField],
+    role: SampledField | None,
+    means: Mapping[str, Role],
+) -> Proposal:
+    """Return the proposal with these roles; `means`: our role for each name that is clear."""
+    names = [_name_of(role, value) for value in role.values] if role is not None else []
     time = _best(fields, (role,), _as_time)
     session = _best(fields, (role, time), _as_session)
     content = _best(fields, (role, time, session), _as_content)
@@ -260,8 +307,13 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
         "user_id": author,
         "created_at": time or _time_of_ids(documents),
     }
+    paths = {name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()}
     return Proposal(
-        **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
+        paths["session_id"],
+        paths["role"],
+        paths["content"],
+        paths["user_id"],
+        paths["created_at"],
         roles={name: ours for name, ours in means.items() if ours != name},
         unclear={name: count for name, count in named.items() if name not in means},
         without_role=len(documents) - named.total() if role else 0,
@@ -273,6 +325,82 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
             if sampled_field is not None
         },
     )
+
+
+def _of_one_user(documents: Sequence[Row], proposal: Proposal) -> Proposal:
+    """Return the proposal; with a second reading, without an author, where one author is the user of all sessions."""
+    users = _sessions_of(documents, proposal, "user", proposal.user_id)
+    if not is_one_author(users):
+        return proposal
+    why = (
+        f"`{proposal.user_id}` is the same in all {len(users)} sessions: either they have one user, or it names the "
+        "agent or the account, and what one user says would be shown to all others"
+    )
+    return replace(proposal, other=replace(proposal, user_id=None), doubt=why)
+
+
+def _authors(
+    documents: Sequence[Row], fields: Sequence[SampledField], reading: Proposal, role: Role
+) -> Mapping[str, set[str]]:
+    """Return the authors of the messages of a role by session, from the field most like an author in all of them."""
+    paths = {*reading.paths.values()} - {reading.user_id}
+    found = _best([some for some in fields if some.path not in paths], (), _as_author)
+    return _sessions_of(documents, reading, role, found.path if found is not None else None)
+
+
+def _sessions_of(
+    documents: Sequence[Row], reading: Proposal, role: Role, path: str | None
+) -> Mapping[str, set[str]]:
+    authors: dict[str, set[str]] = {}
+    if reading.session_id is not None and path is not None:
+        session, author = getter(reading.session_id), getter(path)
+        for document, spoken in zip(documents, spoken_by(documents, reading), strict=False):
+            if spoken == role and (name := author(document)) is not None:
+                authors.setdefault(repr(session(document)), set()).add(repr(name))
+    return authors
+
+
+def is_one_author(authors: Mapping[Any, set[str]]) -> bool:
+    """Tell whether one author stands in all of so many sessions that it may be no user."""
+    return len(authors) >= MANY_SESSIONS and len(set[str]().union(*authors.values())) == 1
+
+
+def are_several(authors: Mapping[Any, set[str]]) -> bool:
+    """Tell whether there is more than one author."""
+    return len(set[str]().union(*authors.values())) > 1
+
+
+def _both_speak(documents: Sequence[Row], reading: Proposal) -> bool:
+    """Tell whether user and agent both speak in most sessions of which several messages are sampled."""
+    sessions: dict[str, list[str]] = {}
+    session = getter(reading.session_id or "")
+    for document, spoken in zip(documents, spoken_by(documents, reading), strict=False):
+        sessions.setdefault(repr(session(document)), []).append(spoken)
+    talks = [spoken for spoken in sessions.values() if len(spoken) > 1]
+    both = sum({"user", "assistant"} <= set(spoken) for spoken in talks)
+    return bool(talks) and both >= HALF * len(talks)
+
+
+def samples(documents: Sequence[Row], reading: Proposal) -> Sequence[tuple[str, str, str]]:
+    """Return role, author and beginning of the text of three messages of one session."""
+    session, content = getter(reading.session_id or ""), getter(reading.content or "")
+    author = getter(reading.user_id or "")
+    roles = spoken_by(documents, reading) or ["other"] * len(documents)
+    talks: dict[str, list[tuple[str, str, str]]] = {}
+    for document, role in zip(documents, roles, strict=True):
+        with suppress(Unusable):
+            name = author(document)
+            said = (
+                role,
+                "" if name is None else str(name),
+                " ".join(text_of(content(document)).split())[:SHOWN],
+            )
+            talks.setdefault(repr(session(document)), []).append(said)
+    if not talks:
+        return []
+    longest = max(talks.values(), key=lambda said: (len({role for role, *_ in said}), len(said)))
+    turn = next((at for at, said in enumerate(longest) if said[0] != longest[0][0]), 1)
+    return longest[max(turn - 1, 0) :][:3]
 
 
 def _marks_of_deletion(
@@ -411,18 +539,39 @@ def _of_users(fields: Sequence[SampledField], roles: Sequence[Role | None]) -> S
     ]
 
 
-def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence[str | None]]:
-    """Map the names of roles to ours as far as they are clear, and return the name that each document has."""
+def _role_names(role: SampledField | None) -> Mapping[str, Role]:
+    """Map the names of roles to ours as far as they are clear."""
     if role is None:
-        return {}, ()
+        return {}
     if flags := _flag_roles(role):
-        return flags, [role_name(value) for value in role.values]
-    names = [value if isinstance(value, str) else None for value in role.values]
-    clear: dict[str, Role] = {}
-    for name in names:
-        if name is not None and (ours := meaning(name)) is not None:
-            clear[name] = ours
-    return clear, names
+        return flags
+    names = dict.fromkeys(value for value in role.values if isinstance(value, str))
+    clear: dict[str, Role] = {name: ours for name in names if (ours := meaning(name)) is not None}
+    if _names_me(role) and len(names) == PAIR:
+        clear |= {name: "assistant" for name in names if not _is_me(name)}
+    return clear
+
+
+PAIR = 2
+
+
+def _name_of(role: SampledField, value: Any) -> str | None:
+    """Return the name of the role that a document has."""
+    if _flag_roles(role):
+        return role_name(value)
+    return value if isinstance(value, str) else None
+
+
+def _names_me(role: SampledField) -> bool:
+    """Tell whether a field of roles only says who is *me*, and nothing beside it tells the agent from the user."""
+    if _flag_roles(role):
+        return "me" in role.words
+    means = {meaning(value) for value in role.present if not _is_me(value)}
+    return any(map(_is_me, role.present)) and not means & {"user", "assistant"}
+
+
+def _is_me(name: object) -> bool:
+    return isinstance(name, str) and NOT_LETTERS.sub("", name.lower()) == "me"
 
 
 def _flag_roles(sampled_field: SampledField) -> Mapping[str, Role]:
@@ -471,8 +620,6 @@ def meaning(name: object) -> Role | None:
     role = MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
     return None if role == "user" and re.search(r"\d", name) else role
 
-
-Row = Mapping[str, Any]
 
 LONGEST = 100_000
 """Characters of a text that are looked at as JSON."""

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic import SecretStr
@@ -207,10 +207,7 @@ def as_toml(
             *_sessions_section(sessions),
             "[messages]",
             f"collection = {_text(place.collection)}",
-            *(_line(name, path, proposal.forms.get(name, "")) for name, path in proposal.paths.items()),
-            *_roles(proposal),
-            *_marks("deleted", proposal.deleted, "marks a deleted message"),
-            *_marks("exclude", proposal.exclude, "marks a message that is kept out of memory"),
+            *_proven(_messages_lines(proposal), _messages_lines(proposal.other or proposal)),
             "",
         ]
     )
@@ -240,6 +237,34 @@ def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
 
 def _line(name: str, path: str | None, form: str) -> str:
     return f"{name} = {_text(path)}  # {form}" if path is not None else f'# {name} = "…"  # not found'
+
+
+def _messages_lines(proposal: Proposal) -> list[str]:
+    return [
+        *(_line(name, path, proposal.forms.get(name, "")) for name, path in proposal.paths.items()),
+        *_roles(proposal),
+        *_marks("deleted", proposal.deleted, "marks a deleted message"),
+        *_marks("exclude", proposal.exclude, "marks a message that is kept out of memory"),
+    ]
+
+
+def _proven(first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of both readings; those that only one has are comments."""
+    for line in first:
+        yield line if line in second else f"# reading 1: {line.removeprefix('# ')}"
+    yield from (f"# reading 2: {line.removeprefix('# ')}" for line in second if line not in first)
+
+
+def readings_of(proposal: Proposal) -> list[tuple[Proposal, list[str]]]:
+    """Return the two readings of a proposal in doubt, each with the lines that only it has."""
+    if proposal.other is None:
+        return []
+    first, second = replace(proposal, other=None, doubt=""), proposal.other
+    lines = {1: _messages_lines(first), 2: _messages_lines(second)}
+    return [
+        (first, [line for line in lines[1] if line not in lines[2]]),
+        (second, [line for line in lines[2] if line not in lines[1]]),
+    ]
 
 
 def _marks(name: str, marks: Sequence[str], what: str) -> Iterator[str]:
@@ -340,6 +365,9 @@ def findings_of(proposal: Proposal) -> list[Finding]:
     found = [NOT_FOUND[name] for name, path in proposal.paths.items() if path is None]
     if proposal.created_at == ID:
         found.append(TIME_OF_IDS)
+    if proposal.doubt:
+        hint = "Call `eden doctor --init` on a terminal and choose, or copy the lines of the reading that is right."
+        found.append(Finding("two readings", "fail", proposal.doubt, hint))
     if proposal.unclear:
         listed = ", ".join(f"{name!r} ({count})" for name, count in proposal.unclear.items())
         what = f"not clear what these mean: {listed}; they count as `other`"

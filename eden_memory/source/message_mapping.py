@@ -184,9 +184,13 @@ class MessageMapping:
         """Return the id of the user who takes part by writing the document, if any, as the application has it."""
         return participant_of(role_of(self._role(document), self._roles), self._user(document))
 
+    def role(self, document: Document) -> str:
+        """Return our role of the message."""
+        return role_of(self._role(document), self._roles)
+
     def is_users(self, document: Document) -> bool:
         """Tell whether the message's role is the user's."""
-        return role_of(self._role(document), self._roles) == "user"
+        return self.role(document) == "user"
 
     def written_at(self, document: Document, latest: datetime) -> bytes:
         """Return the `ce_time` of a document that was read, not streamed: its creation, never after the read."""

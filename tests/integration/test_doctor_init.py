@@ -31,6 +31,7 @@ from tests.unit.doctor.schemas_of_chats import (
     rooms,
     thread,
     turns,
+    whatsapp,
 )
 
 pytestmark = pytest.mark.servers
@@ -216,6 +217,31 @@ async def test_several_messages_in_a_document_are_said_to_be_unmappable(
     beside = await init("--collection", "growing", "--write")  # a text beside the list makes it no message
     assert (beside.exit_code, (folder / "eden.toml").exists()) == (1, False)
     assert "`messages` lists several messages in each document" in " ".join(beside.stderr.split())
+
+
+async def test_of_two_readings_none_is_written_unless_somebody_chooses(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    documents = [{**one, "author": None} for one in many(whatsapp)]
+    documents[0]["body"] = "My \x1b[31mPIN"
+    await client[settings.mongodb.database]["chats"].insert_many(documents)
+    unasked = await init("--collection", "chats", "--write")
+    said = " ".join(unasked.stderr.split())
+    assert (unasked.exit_code, (folder / "eden.toml").exists()) == (1, False)
+    assert '1: roles = { "false" = "assistant", "true" = "user" }' in said
+    assert '2: roles = { "false" = "user", "true" = "assistant" }' in said
+    assert said.count("Your boat 9 is due.") == 0, "three messages each, of one session"
+    assert (said.count("assistant (no author): "), said.count("user (no author): ")) == (3, 3)
+    monkeypatch.setattr("eden_memory.cli.doctor._on_terminal", lambda: True)
+    command = ["doctor", "--init", "--collection", "chats", "--write"]
+    asked = await asyncio.to_thread(CliRunner().invoke, app, command, input="3\n2\n")
+    assert asked.exit_code == 0, asked.output
+    assert "\x1b" not in asked.stderr
+    written = tomllib.loads((folder / "eden.toml").read_text())["messages"]
+    assert (written["role"], written["roles"]) == ("fromMe", {"false": "user", "true": "assistant"})
 
 
 async def test_a_collection_is_found_by_its_name_in_whatever_database_it_is(

@@ -24,7 +24,7 @@ from eden_memory.doctor.finding import (
     needed,
 )
 from eden_memory.doctor.kafka_checks import judge_report
-from eden_memory.doctor.mapping_checks import judge_documents, judge_version
+from eden_memory.doctor.mapping_checks import judge_documents, judge_unlisted, judge_version
 from eden_memory.kafka.topic_admin import TopicReport
 from eden_memory.kafka.topics import TopicDifference
 from eden_memory.names import FORMING, MEMORY, Placement
@@ -325,6 +325,54 @@ def test_unknown_roles_are_named_and_mapped_ones_are_not() -> None:
     assert "'bot' (1)" in findings[2].what
     mapped = settings(messages=MessagesSettings(roles={"bot": "assistant"}))
     assert states(judge_documents([message(role="bot")], mapped))["roles"] == "ok"
+
+
+def exported(number: int, *, bot: bool, author: str) -> dict[str, Any]:
+    return message(session_id=f"chat-{number}", role="assistant" if bot else "user", user_id=author)
+
+
+def test_the_one_user_of_all_sessions_may_be_the_agent() -> None:
+    swapped = [
+        exported(number, bot=bot, author=f"customer-{number}" if bot else "the bot")
+        for number in range(3)
+        for bot in (True, False)
+    ]
+    (found,) = [one for one in judge_documents(swapped, settings()) if one.check == "users"]
+    assert (found.state, "in all 3 sessions" in found.what, "swapped" in found.what) == ("fail", True, True)
+    one_user = [exported(number, bot=False, author="ada") for number in range(3)]
+    assert states(judge_documents(one_user, settings()))["users"] == "warn"
+    assert "users" not in states(judge_documents(one_user[:2], settings())), (
+        "two sessions of one user are usual"
+    )
+    right = [{**one, "role": "user" if one["role"] == "assistant" else "assistant"} for one in swapped]
+    assert "users" not in states(judge_documents(right, settings()))
+
+
+def test_a_role_by_which_nobody_answers_anybody_is_noticed() -> None:
+    apart = [exported(number, bot=number % 2 == 0, author=f"u{number}") for number in range(4)]
+    assert states(judge_documents(apart, settings()))["sides"] == "warn"
+
+
+def test_text_that_one_role_or_one_kind_of_part_has_elsewhere_is_noticed() -> None:
+    answers = [message(role="assistant", content=None, answer="Hello") for _ in range(3)]
+    texts = {
+        one.check: one for one in judge_documents([*[message() for _ in range(5)], *answers], settings())
+    }
+    assert texts["message texts"].state == "warn"
+    assert "none of the 3 messages of the role assistant has text" in texts["message texts"].what
+    parts = [{"type": "text", "text": "Hi"}, {"type": "rich", "markdown": "My *PIN* is 4711"}]
+    calls = [{"type": "tool_call", "text": "looks it up"}, {"type": "thinking", "text": "who is it"}]
+    texts = {one.check: one for one in judge_documents([message(content=[*parts, *calls])], settings())}
+    assert "text not read in parts of the type 'rich' (1)" in texts["message texts"].what
+    assert (texts["message texts"].state, "4711" in str(texts)) == ("warn", False)
+
+
+def test_a_user_who_writes_outside_of_the_sessions_list_is_noticed() -> None:
+    documents = [message(), message(session_id="t", user_id="eve"), message(role="assistant", user_id="bot")]
+    sessions = [{"_id": "s", "users": ["ada"]}, {"_id": "t", "users": ["ada"]}, {"_id": "u"}]
+    (found,) = judge_unlisted(sessions, documents, settings())
+    assert (found.state, found.what.startswith("in 1 of 2 sessions, a user writes")) == ("warn", True)
+    assert judge_unlisted(sessions[:1], documents, settings()) == []
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,22 @@ def history(number: int) -> Row:
     return {"SessionId": f"chat-{number // 10}", "History": {"type": data["type"], "data": data}}
 
 
+BOT = "4930123@c.us"
+
+
+def whatsapp(number: int) -> Row:
+    """What a bot's own WhatsApp account exports: `fromMe` is the bot, whose number is the author of its answers."""
+    bot, chat = number % 2 == 1, f"49170{number // 10}@c.us"
+    return {
+        "_id": f"wa-{number:03}",
+        "chatId": chat,
+        "fromMe": bot,
+        "body": f"Your boat {number} is due." if bot else f"My PIN is {4710 + number}.",
+        "author": BOT if bot else chat,
+        "timestamp": EPOCH + number,
+    }
+
+
 def turns(number: int) -> Row:
     """A document for each session, with its turns in a list, and the newest text beside it."""
     said = [{"sender": "user", "text": "My PIN is 4711."}, {"sender": "bot", "text": f"Noted, {number}."}]

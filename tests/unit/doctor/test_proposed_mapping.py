@@ -9,11 +9,22 @@ from pydantic import SecretStr
 
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping_checks import judge_documents
-from eden_memory.doctor.mapping_proposal import meaning, propose, turn_lists
+from eden_memory.doctor.mapping_proposal import Proposal, meaning, propose, samples, turn_lists
 from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged, propose_sessions
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
-from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, rooms, thread, turns
+from tests.unit.doctor.schemas_of_chats import (
+    BEGAN,
+    BOT,
+    EXPECTED,
+    langchain,
+    many,
+    nested,
+    rooms,
+    thread,
+    turns,
+    whatsapp,
+)
 
 PLACE = ProposedPlace("my_app", "chat_log", "eden")
 SCHEMAS = [langchain, thread, nested, rooms]
@@ -249,6 +260,75 @@ def test_a_flag_says_who_speaks_if_its_name_says_nothing_else(flag: str, true: s
     proposal = propose(without(documents, "type"))
     assert (proposal.role, proposal.roles.get("true")) == ((flag, true) if true else (None, None))
     assert proposal.user_id == "data.user_id"
+
+
+def readings(proposal: Proposal) -> list[tuple[str | None, str | None]]:
+    """Who is the user in each reading, and where its id is."""
+    found = [proposal] if proposal.other is None else [proposal, proposal.other]
+    return [
+        (next((name for name, ours in one.roles.items() if ours == "user"), None), one.user_id)
+        for one in found
+    ]
+
+
+def test_who_answers_in_all_sessions_is_the_bot_though_its_account_calls_itself_me() -> None:
+    assert readings(propose(many(whatsapp))) == [("false", "author")]
+    own_app = [one | {"fromMe": not one["fromMe"]} for one in many(whatsapp)]
+    assert readings(propose(own_app)) == [("true", "author")]
+    named = [one | {"fromMe": "me" if one["fromMe"] else "them"} for one in many(whatsapp)]
+    assert readings(propose(named)) == [("them", "author")]
+
+
+@pytest.mark.parametrize(
+    "authors",
+    [
+        {"author": None},  # who is the bot is nowhere said
+        {"author": BOT},  # one name on both sides
+    ],
+)
+def test_where_nothing_says_who_is_me_neither_reading_is_proposed(authors: dict[str, Any]) -> None:
+    documents = [one | authors for one in many(whatsapp)]
+    proposal = propose(documents)
+    assert [user for user, _ in readings(proposal)] == ["true", "false"]
+    assert failed(findings_of(proposal))
+    written = as_toml(proposal, PLACE, len(documents))
+    assert "roles" not in tomllib.loads(written)["messages"]
+    assert '# reading 1: roles = { "false" = "assistant", "true" = "user" }' in written
+    assert '# reading 2: roles = { "false" = "user", "true" = "assistant" }' in written
+    assert propose(many(whatsapp, 9)).other is not None, "one session proves nothing"
+
+
+def test_clear_names_that_the_authors_contradict_are_not_proposed() -> None:
+    documents = [one | {"fromMe": "user" if one["fromMe"] else "bot"} for one in many(whatsapp)]
+    proposal = propose(documents)
+    assert [user for user, _ in readings(proposal)] == [None, "bot"]
+    assert "as if users and agent were swapped" in proposal.doubt
+
+
+def test_an_author_who_is_the_user_of_all_sessions_is_not_proposed_unasked() -> None:
+    documents = [one | {"metadata": {"user_id": "acme"} if one["metadata"] else {}} for one in many(thread)]
+    proposal = propose(documents)
+    assert [path for _, path in readings(proposal)] == ["metadata.user_id", None]
+    assert "user_id" not in tomllib.loads(as_toml(proposal, PLACE, len(documents)))["messages"]
+    assert propose(documents[:20]).other is None, "two sessions of one user are usual"
+
+
+def test_a_flag_by_which_one_side_alone_speaks_is_not_proposed() -> None:
+    documents = [one | {"isBot": False} for one in many(rooms)]
+    proposal = propose(documents)
+    assert proposal.other is not None
+    assert (proposal.role, proposal.other.role) == ("isBot", None)
+
+
+def test_samples_show_both_sides_of_a_session() -> None:
+    proposal = propose([one | {"author": None} for one in many(whatsapp)])
+    assert proposal.other is not None
+    shown = [samples(many(whatsapp), reading) for reading in (proposal, proposal.other)]
+    assert [[role for role, *_ in three] for three in shown] == [
+        ["assistant", "user", "assistant"],
+        ["user", "assistant", "user"],
+    ]
+    assert shown[0][0][2] == "My PIN is 4710."
 
 
 def test_the_time_of_an_edit_is_not_taken_for_the_writing() -> None:
