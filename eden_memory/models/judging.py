@@ -53,6 +53,8 @@ def parsed(text: str, answer: type[A]) -> A | str:
 LONGEST_REPAIRED = 16_000
 """Characters of an answer that json-repair is given: stray quotes cost it time that grows with their square."""
 
+LONGEST_NUMBER = 9
+
 ESCAPE = re.compile(
     r"""(\\(?:["'\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
     r"""|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\)"""
@@ -167,7 +169,7 @@ def _numbers(said: Any) -> list[int]:
     """Return the numbers of messages, also of `3`, `"3"` and `["[3]"]`."""
     stated: Sequence[Any] = cast("list[Any]", said) if isinstance(said, list) else [said]
     bare = (str(number).strip("[] ") for number in stated)
-    return [int(number) for number in bare if number.isdecimal()]
+    return [int(number) for number in bare if number.isdecimal() and len(number) <= LONGEST_NUMBER]
 
 
 def complete_items(text: str, answer: type[A]) -> tuple[A, int] | str:
@@ -182,10 +184,8 @@ def complete_items(text: str, answer: type[A]) -> tuple[A, int] | str:
         stated = cast("dict[str, Any]", said).get(name) if isinstance(said, dict) else None
         if isinstance(stated, list):
             *whole, last = cast("list[Any]", stated) or [None]
-            if (
-                isinstance(last, dict)
-                and len(cast("dict[str, Any]", last).get("messages") or ()) > MOST_MESSAGES
-            ):
+            numbers = cast("dict[str, Any]", last).get("messages") if isinstance(last, dict) else None
+            if isinstance(numbers, list) and len(cast("list[Any]", numbers)) > MOST_MESSAGES:
                 whole.append(last)
             if whole and (found := _by_item({name: whole}, answer, repaired=repaired)) is not None:
                 return found

@@ -7,8 +7,10 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eden_memory.models.judging import LONGEST_REPAIRED, parsed, readable
+from eden_memory.models.judging import LONGEST_REPAIRED, complete_items, parsed, readable
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, JudgedReflections
 
 TEA = {"text": "Ana drinks tea.", "scope": "agent", "messages": [1], "about": "world", "sensitive": False}
@@ -118,3 +120,22 @@ def test_no_text_fails_or_takes_long() -> None:
         readable("".join(draw.choices(pieces, k=60)), ExtractedFacts)
     readable('{"facts": [' + 'a" ' * LONGEST_REPAIRED + "]", ExtractedFacts)
     assert perf_counter() - begun < 10
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just("9" * 5_000),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from([*TEA, "facts"]), inner),
+    max_leaves=12,
+)
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys((*TEA, "occurred_at"), odd)), odd, st.integers(0, 300)
+)
+def test_no_value_fails_in_any_field_and_no_cut_does(item: dict[str, Any], beside: Any, cut: int) -> None:
+    for said in ({"facts": [TEA, item, beside]}, [item, TEA], {"facts": beside}):
+        text = json.dumps(said)
+        readable(text, ExtractedFacts)
+        complete_items(text[:cut], ExtractedFacts)
+        readable(text[:cut], ExtractedFacts)
+    assert TEA["text"] in [fact[0] for fact in facts(json.dumps({"facts": [TEA, item, beside]}))[0]]
