@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -93,9 +93,12 @@ def test_every_tool_takes_what_the_operation_takes(operation: Operation) -> None
 def parts(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield a schema and all schemas in it."""
     if isinstance(schema, dict):
-        yield schema
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from parts(part)
+        found = cast("dict[str, Any]", schema)
+        yield found
+        schema = list(found.values())
+    if isinstance(schema, list):
+        for part in cast("list[Any]", schema):
+            yield from parts(part)
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
