@@ -118,7 +118,9 @@ class FactExtraction:
         assignment = question.assignment(self._limits.fact_words, fence, judge, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)
         assigned = [item for item in stated if item.scope not in past]
-        assignment.counts["expired"] += len(stated) - len(assigned)
+        for item in stated:
+            if item.scope in past:
+                assignment.leave_out("expired", item.sources)
         count_extracted(STAGE, len(assigned), assignment.counts)
         call = shared_call(answered.call, len(assigned))
         facts = tuple(_fact(item, number, question.window, call) for number, item in enumerate(assigned, 1))
@@ -126,6 +128,7 @@ class FactExtraction:
             update={
                 "cut": assignment.counts["beyond"],
                 "not_shared": tuple(assignment.dropped),
+                "left_out": tuple(assignment.left_out),
                 "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
                 "call": call,
             }

@@ -22,7 +22,7 @@ from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
-from eden_memory.formation.sharing_store import MongoSharing, learning
+from eden_memory.formation.sharing_store import ROOM_CHOICES, MongoSharing, learning, rooms_without_facts
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import settle_sharing
 from eden_memory.memory.memory_store import MongoMemoryStore
@@ -186,6 +186,8 @@ class Handlers:
             log.warning(
                 "a model shares nothing of what users said: run `eden models check --sharing`", reason=reason
             )
+        if rooms := await rooms_without_facts(source, self._database, self._settings, chosen):
+            log.warning("sessions of several users keep no facts", sessions=rooms, choices=ROOM_CHOICES)
 
     async def refuse_another_model(self, model: str) -> None:
         """Raise EdenError if facts have vectors of another model, and nobody has asked for new ones."""

@@ -111,6 +111,7 @@ def _mongodb_checks(
         ("clock", lambda: mongodb_checks.clock(client)),
         ("namespace", lambda: mongodb_checks.live_namespace(client, settings)),
         ("sharing", lambda: mongodb_checks.sharing(client, settings)),
+        ("rooms", lambda: mongodb_checks.rooms(client, settings)),
         ("oplog window", lambda: mongodb_checks.oplog_window(client)),
         (PERMISSIONS, lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),

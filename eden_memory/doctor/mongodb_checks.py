@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 from eden_memory.context.written_message_store import SMALL
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.doctor.finding import Finding, Privilege, missing
-from eden_memory.formation.sharing_store import Learning, learning
+from eden_memory.formation.sharing_store import ROOM_CHOICES, Learning, learning, rooms_without_facts
 from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on
@@ -65,6 +65,16 @@ async def sharing(client: Client, settings: Settings) -> Finding:
     stored = await stored_sharing(memory, settings.names)
     found = await learning(client[settings.source_database], memory, settings, stored or chosen or "private")
     return judge_sharing(chosen, stored, found)
+
+
+async def rooms(client: Client, settings: Settings) -> list[Finding]:
+    """How many sessions of several users keep no facts, unless a setting says that they are to keep none."""
+    memory = client[settings.mongodb.database]
+    mode = await stored_sharing(memory, settings.names) or settings.memory.sharing or "private"
+    found = await rooms_without_facts(client[settings.source_database], memory, settings, mode)
+    if not found:
+        return []
+    return [Finding("rooms", "warn", f"{found:,} sessions of several users keep no facts", ROOM_CHOICES)]
 
 
 def judge_sharing(chosen: SharingMode | None, stored: SharingMode | None, found: Learning) -> Finding:

@@ -25,7 +25,7 @@ from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.redaction import without_unseen
 from eden_memory.schemas.answers import StatedFact, StatedReflection, StatedReflections
 from eden_memory.schemas.documents import Snapshot, Stream
-from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.events.formation import LeftOutBecause, LeftOutFact, Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import NotShared, Scope, ScopeKind
 
@@ -243,6 +243,8 @@ class ScopeAssignment:
     checks: SharingChecks = field(default_factory=SharingChecks)
     dropped: list[NotShared] = field(default_factory=list[NotShared])
     """The checks that items without any scope did not pass."""
+    left_out: list[LeftOutFact] = field(default_factory=list[LeftOutFact])
+    """Each item that is not kept."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
@@ -262,7 +264,7 @@ class ScopeAssignment:
             if item is None:
                 continue
             if self._full(item.scope, taken):
-                self.counts["beyond"] += 1
+                self.leave_out("beyond", item.sources)
                 continue
             taken[item.scope.key] += 1
             assigned.append(item)
@@ -272,36 +274,44 @@ class ScopeAssignment:
 
     def _item(self, stated: StatedFact | StatedReflection, marks: Marks) -> AssignedItem | None:
         named = self._scope(stated.scope)
+        named_sources, whole = self.transcript.resting_on(stated.messages)
         if named is None:
-            self.counts["no_scope"] += 1
+            self.leave_out("no_scope", named_sources)
             return None
         text = self._text(stated.text, self.words[named.key])
-        named_sources, whole = self.transcript.resting_on(stated.messages)
         if named.kind == "user" and of_authors(self.window) and nearly_all(stated.messages, self.transcript):
             named_sources = with_its_words(text, self.transcript, named_sources)
         sources = with_unnamed(text, self.transcript, named_sources)
         provenance = self._provenance(text, sources)
         if not text or provenance.dropped:
-            self.counts["planted" if text else "empty"] += 1
+            self.leave_out("planted" if text else "empty", sources)
             return None
         scope, withheld = self._scope_for(named, stated, text, sources, whole=whole, provenance=provenance)
         if scope is None:
-            self.counts["personal"] += 1
+            self.leave_out("personal", sources, withheld)
             if withheld is not None:
                 self.dropped.append(withheld)
             return None
         text = self.transcript.unnamed(text, sources if scope.kind == "user" else ())
         if text is None:
-            self.counts["unnamed"] += 1
+            self.leave_out("unnamed", sources)
             return None
         gone = any(marks.gone_in(self.window, source) for source in sources)
         if gone or marks.scope_gone(scope, self.window.closed_at):
-            self.counts["forgotten"] += 1
+            self.leave_out("forgotten", sources)
             return None
         demoted = named.kind if scope.kind != named.kind else None
         self.counts["unshared"] += withheld in ("role", "planted")
         occurred = occurrence(stated.occurred_at, text) if isinstance(stated, StatedFact) else None
         return AssignedItem(text, scope, sources, whole, demoted, withheld, provenance.shared, occurred)
+
+    def leave_out(
+        self, because: LeftOutBecause, sources: Sequence[SourceMessage], check: NotShared | None = None
+    ) -> None:
+        """Count an item that is not kept, and note which messages it rests on."""
+        self.counts[because] += 1
+        ids = tuple(source.message_id for source in sources)
+        self.left_out.append(LeftOutFact(because=because, not_shared=check, message_ids=ids))
 
     def _provenance(self, text: str, sources: tuple[SourceMessage, ...]) -> Provenance:
         if self._planted is None:

@@ -18,7 +18,7 @@ from eden_memory.memory.user_memory_store import TAKEN_BACK
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot, Stream
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection, SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope, SharingMode
@@ -193,3 +193,33 @@ async def _agents_chosen(
 def _listed(agents: Sequence[str]) -> str:
     named = ", ".join(split(agent)[1] for agent in agents[:MOST_NAMED])
     return f"{named} and {len(agents) - MOST_NAMED} more" if len(agents) > MOST_NAMED else named
+
+
+ROOM_CHOICES = (
+    "Name a group in their documents (EDEN_SESSIONS_GROUP_ID), set EDEN_MEMORY_SHARED_SESSIONS=authors to keep what "
+    "each says of themselves, or =session to keep none: docs/how-to/group-rooms.md."
+)
+"""What to do about sessions of several users, which keep no facts unless one of these is chosen."""
+MOST_ROOMS = 1_000
+"""Sessions that are looked at, at most."""
+
+
+async def rooms_without_facts(
+    source: AsyncDatabase[dict[str, Any]],
+    memory: AsyncDatabase[dict[str, Any]],
+    settings: Settings,
+    mode: SharingMode,
+) -> int:
+    """Count the sessions of several authors that keep no facts, up to MOST_ROOMS; 0 where a setting decides it."""
+    if "shared_sessions" in settings.memory.model_fields_set or mode != "private":
+        return 0
+    states = memory[settings.names[SessionState.COLLECTION]]
+    names = [
+        row["_id"] async for row in states.find({"users.1": {"$exists": True}}, {"_id": 1}, limit=MOST_ROOMS)
+    ]
+    mapped = settings.sessions
+    if mapped.collection is None or not names:
+        return len(names)
+    group = getter(mapped.group_id)
+    rows = await documents_by_id(source[mapped.collection], names, {mapped.group_id: 1})
+    return sum(group(rows.get(name, {})) is None for name in names)

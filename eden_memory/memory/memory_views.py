@@ -98,6 +98,7 @@ ExplainedOutcome = Literal[
     "over_budget",
     "being_formed",
     "dead",
+    "kept_nowhere",
     "nothing_proposed",
     "rejected",
     "not_visible",

@@ -19,6 +19,7 @@ from eden_memory.context.written_message_store import (
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.forgotten import ForgottenMarks
+from eden_memory.formation.sharing_store import ROOM_CHOICES
 from eden_memory.memory.browsing_store import Browsing, Filters
 from eden_memory.memory.memory_views import (
     Explained,
@@ -32,6 +33,7 @@ from eden_memory.memory.memory_views import (
 from eden_memory.schemas.documents import CountedCall, Fact, Reflection, SessionState, Stream, WindowTexts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, ReflectionFormed, decode
+from eden_memory.schemas.events.formation import ExtractedFact, LeftOutBecause, LeftOutFact
 from eden_memory.schemas.scopes import NotShared
 from eden_memory.search.search_requests import SearchReport, find_unformed
 from eden_memory.settings import Settings
@@ -51,13 +53,25 @@ BECAUSE: Mapping[ExplainedOutcome, str] = {
     "over_budget": "its window is closed and waits for room in a budget",
     "being_formed": "its window is closed, and its memory is being formed",
     "dead": "forming its window failed for good; `eden dead list` shows the dead letter",
-    "nothing_proposed": "the model found nothing in it to remember",
-    "rejected": "rules left out what the model proposed: no scope may hold it, or it was beyond a limit",
+    "kept_nowhere": "its session keeps no facts",
+    "nothing_proposed": "the model stated no fact from it",
+    "rejected": "what the model stated from it was left out",
     "not_visible": "the memory formed from it is in no scope that you may see",
     "switched_off": "its session or author was switched off",
     "forgotten": "it was forgotten on request",
 }
 """Sentences without content."""
+LEFT_OUT: Mapping[LeftOutBecause, str] = {
+    "no_scope": "the model named a scope that the window does not have",
+    "personal": "no scope may hold it: it is not one user's alone, or concerns a person who is not to be named there",
+    "expired": "the retention of its scope had ended",
+    "beyond": "it was beyond the limit of facts",
+    "planted": "a message that it rests on looks planted, and rules keep what that asks for out of memory",
+    "empty": "nothing was left of its text",
+    "unnamed": "it names somebody whose name is not known",
+    "forgotten": "it rests on something that was forgotten meanwhile",
+}
+"""Why rules left out a statement of the model's."""
 NOT_SHARED: Mapping[NotShared, str] = {
     "person": "the model judged that it is about a person",
     "sensitive": "the model judged it sensitive, or did not judge it",
@@ -162,28 +176,81 @@ def _decided(fate: MessageFate) -> ExplainedOutcome:
         return "dead"
     if _stated(fate):
         return "not_visible"
-    return "rejected" if any(facts.dropped or facts.cut for facts in _extracted(fate)) else "nothing_proposed"
+    extracted = _extracted(fate)
+    if extracted and not any(_keeps_facts(facts) for facts in extracted):
+        return "kept_nowhere"
+    unattributed = any(facts.dropped + facts.cut > len(facts.left_out) for facts in extracted)
+    return "rejected" if _left_out(fate) or unattributed else "nothing_proposed"
+
+
+def _keeps_facts(extracted: FactsExtracted) -> bool:
+    """Whether facts had any scope to go to: all but the session's hold them."""
+    return any(scope.kind != "session" for scope in extracted.window.scopes)
+
+
+def _left_out(fate: MessageFate) -> list[LeftOutFact]:
+    """Return the statements of the model's that rest on the message and are not kept."""
+    name = fate.message.message_id
+    return [left for facts in _extracted(fate) for left in facts.left_out if name in left.message_ids]
+
+
+def _reason_of(left: LeftOutFact) -> str:
+    check = "" if left.not_shared is None else f" ({NOT_SHARED[left.not_shared]})"
+    return LEFT_OUT[left.because] + check
+
+
+def _why_nowhere(fate: MessageFate) -> str:
+    """Return why the window had no scope for facts: its session's users, or switches."""
+    several = any(len(facts.window.participants) > 1 for facts in _extracted(fate))
+    if several:
+        return f"it has several users, and nothing says where facts of all of them belong. {ROOM_CHOICES}"
+    return (
+        "no user, group or agent memory is formed from it: switches, streams or an unknown author rule it out"
+    )
 
 
 def _because(outcome: ExplainedOutcome, fate: MessageFate) -> str:
-    reasons = {fact["retired_because"] for fact in fate.facts if fact.get("retired_because")}
-    waits_for = (fate.window or {}).get("waits_for")
-    if outcome == "retired" and reasons:
-        return f"{BECAUSE[outcome]} ({', '.join(sorted(reasons))})"
-    if outcome in ("waits_for_document", "over_budget"):
-        return f"{BECAUSE[outcome]}: {waits_for}"
-    return BECAUSE[outcome]
+    more = _more(outcome, fate)
+    if outcome == "retired":
+        return f"{BECAUSE[outcome]} ({more})" if more else BECAUSE[outcome]
+    if outcome == "nothing_proposed" and more:
+        return more
+    return f"{BECAUSE[outcome]}: {more}" if more else BECAUSE[outcome]
+
+
+def _more(outcome: ExplainedOutcome, fate: MessageFate) -> str:  # noqa: PLR0911 - one for each outcome
+    """Return what the stored outcomes say of the reason; empty if nothing."""
+    match outcome:
+        case "retired":
+            found = sorted({fact["retired_because"] for fact in fate.facts if fact.get("retired_because")})
+            return ", ".join(found)
+        case "waits_for_document" | "over_budget":
+            return str((fate.window or {}).get("waits_for"))
+        case "kept_nowhere":
+            return _why_nowhere(fate)
+        case "rejected":
+            return "; ".join(dict.fromkeys(map(_reason_of, _left_out(fate))))
+        case "not_visible":
+            kinds = dict.fromkeys(fact.scope.kind for fact in _stated(fate))
+            return f"it was formed for the {' and the '.join(kinds)}" if kinds else ""
+        case "nothing_proposed" if not _extracted(fate):
+            return "nothing formed from it; what the stages decided is no longer stored, so the reason is not known"
+        case "nothing_proposed":
+            found = sorted({facts.reason for facts in _extracted(fate) if facts.reason is not None})
+            return f"no model was asked: {', '.join(found)}" if found else ""
+        case _:
+            return ""
 
 
 def _extracted(fate: MessageFate) -> list[FactsExtracted]:
     return [event for event in fate.events if isinstance(event, FactsExtracted)]
 
 
-def _stated(fate: MessageFate) -> int:
-    """Count the statements that rest on the message."""
+def _stated(fate: MessageFate) -> list[ExtractedFact]:
+    """Return the statements that rest on the message."""
     name = fate.message.message_id
     facts = (fact for extracted in _extracted(fate) for fact in extracted.facts)
-    return sum(any(source.message_id == name for source in fact.sources) for fact in facts)
+    return [fact for fact in facts if any(source.message_id == name for source in fact.sources)]
 
 
 def _window(row: Row | None) -> Iterable[ExplainedStep]:
@@ -202,15 +269,24 @@ def _call(row: Row) -> ExplainedStep:
 
 def _answer(fate: MessageFate) -> Iterable[ExplainedStep]:
     for extracted in _extracted(fate):
+        if not _keeps_facts(extracted):
+            yield ExplainedStep(
+                "answer", None, None, "no fact was asked for: no scope of the window holds facts"
+            )
+            continue
         facts = len(extracted.facts)
         told = (
-            f"{facts} fact{'s' * (facts != 1)} of the window, from this message: {_stated(fate)}; "
+            f"{facts} fact{'s' * (facts != 1)} of the window, from this message: {len(_stated(fate))}; "
             f"{extracted.dropped} dropped by rules, {extracted.cut} beyond the limit"
         )
         yield ExplainedStep("answer", None, None, told)
         for check in dict.fromkeys(extracted.not_shared):
             told = f"{extracted.not_shared.count(check)} of the window dropped: {NOT_SHARED[check]}"
             yield ExplainedStep("check", None, None, told)
+    for left in _left_out(fate):
+        yield ExplainedStep(
+            "check", None, None, f"a statement from this message was left out: {_reason_of(left)}"
+        )
     name, formed = (
         fate.message.message_id,
         [fact for extracted in _extracted(fate) for fact in extracted.facts],

@@ -8,6 +8,9 @@ from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, MessageRef, Statement
 from eden_memory.schemas.scopes import AudienceChange, NotShared, Scope, ScopeKind, SharedSessions, Sharing
 
+LeftOutBecause = Literal[
+    "no_scope", "personal", "expired", "beyond", "planted", "empty", "unnamed", "forgotten"
+]
 ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
 
 
@@ -89,6 +92,18 @@ class ExtractedFact(Statement):
     """The check because of which it is not in that scope."""
 
 
+class LeftOutFact(Part):
+    """A fact that the model stated and that is not kept: never its text."""
+
+    because: LeftOutBecause
+    """No scope of this name, or none that may hold it; beyond a limit or the retention of its scope; it rests on a
+    message that looks planted; nothing is left of its text; it names somebody by no name; it is forgotten."""
+    not_shared: NotShared | None = None
+    """The check that it did not pass."""
+    message_ids: tuple[EntityId, ...]
+    """The messages that it rests on."""
+
+
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
 
@@ -103,6 +118,8 @@ class FactsExtracted(Event, Derived):
     """Facts left out because no scope may hold them."""
     not_shared: tuple[NotShared, ...] = ()
     """Of those, the check that each of them did not pass."""
+    left_out: tuple[LeftOutFact, ...] = ()
+    """Each fact that was left out, for whatever reason; empty in records written before this field."""
     call: Call | None = None
 
     def key(self) -> str:

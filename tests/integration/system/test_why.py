@@ -7,12 +7,15 @@ from uuid import uuid4
 
 import pytest
 
+from eden_memory.doctor.mongodb_checks import rooms
 from eden_memory.memory.memory_views import Explained
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.settings import MemorySettings, Settings
 from tests.integration.system.commands import EDEN, environment
 from tests.integration.system.every_door import HEADERS, EveryDoor, every_door
 from tests.integration.system.obedient_model import WORD
-from tests.integration.system.running_system import AGENT, System, until
+from tests.integration.system.running_system import AGENT, System, fast, system, until
+from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 
@@ -87,6 +90,37 @@ async def test_it_says_why_nothing_is_remembered(shared: System, said: str, outc
     await shared.write(session, user, said)
     await shared.form(session)
     await becomes(shared, user, said, outcome)
+
+
+async def test_a_room_says_that_it_keeps_no_facts_and_what_can_be_chosen(
+    settings: Settings, models: Serving
+) -> None:
+    first, second = somebody(), somebody()
+    async with system(fast(settings, models, memory={"sharing": "private"}), models) as running:
+        session = await running.session(first, second)
+        for user in (first, second):
+            await running.write(session, user, f"fact user: {user} sleeps on the sofa.")
+        await running.form(session)
+        found = await becomes(running, first, f"{first} sleeps on the sofa", "kept_nowhere")
+        assert "EDEN_MEMORY_SHARED_SESSIONS=authors" in found.because
+        assert [step.told for step in found.steps if step.what == "answer"] == [
+            "no fact was asked for: no scope of the window holds facts"
+        ]
+        client = running.database.client
+        (room,) = await rooms(client, running.settings)
+        assert (room.state, room.what) == ("warn", "1 sessions of several users keep no facts")
+        memory = MemorySettings(shared_sessions="session")
+        assert not await rooms(client, running.settings.model_copy(update={"memory": memory}))
+
+
+async def test_a_statement_that_was_left_out_says_nothing_of_other_messages(shared: System) -> None:
+    user = somebody()
+    session = await shared.session(user)
+    await shared.write(session, user, "fact nowhere: Faro has nine gates.", "The lamp in Faro is dull.")
+    await shared.form(session)
+    left = await becomes(shared, user, "Faro has nine gates", "rejected")
+    assert left.because.endswith("the model named a scope that the window does not have")
+    await becomes(shared, user, "The lamp in Faro is dull", "nothing_proposed")
 
 
 async def test_what_is_already_known_or_was_replaced_says_so(shared: System) -> None:
