@@ -20,7 +20,7 @@ from eden_memory.assembly import handlers
 from eden_memory.assembly import model_factory as factory
 from eden_memory.cli.structured_logs import configure
 from eden_memory.formation import consolidation_rules as consolidating
-from eden_memory.models import providers
+from eden_memory.models import judging, providers
 from eden_memory.models.asking_model import Chat, Request, Route
 from eden_memory.models.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.provider_calls import CallFailed
@@ -36,6 +36,8 @@ from tests.chaos.stages_process import SERVER_AWAY, Diary
 
 CONSOLIDATION_SECONDS = 2.0
 """Of the windows' time between two blobs of a scope: a run takes minutes, and many are wanted."""
+HOLD_SECONDS = 5.0
+"""For which a window that cannot be read waits for others' answers."""
 PRELOADED = providers
 """The SDKs take seconds to load: the fork server has them loaded."""
 
@@ -174,6 +176,7 @@ def _replacements(watch: Watch) -> Sequence[tuple[Any, str, Any]]:
         (factory, "Chat", WatchedChat),
         (factory, "EmbeddingCalls", WatchedEmbeddings),
         (consolidating, "CONSOLIDATION_SECONDS", CONSOLIDATION_SECONDS),
+        (judging, "HOLD", HOLD_SECONDS),
     )
 
 
