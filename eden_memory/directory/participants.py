@@ -20,6 +20,12 @@ from eden_memory.schemas.scopes import (
 )
 from eden_memory.schemas.scopes import AudienceChange as Change
 
+ROOM_CHOICES = (
+    "Name a group in their documents (EDEN_SESSIONS_GROUP_ID), set EDEN_MEMORY_SHARED_SESSIONS=authors to keep what "
+    "each says of themselves, or =session to keep none: docs/how-to/group-rooms.md."
+)
+"""What to do about sessions of several users, which keep no facts unless one of these is chosen."""
+
 BEGINS = "eden:added:"
 _BEGINS_TYPED = encode(BEGINS)
 

@@ -12,8 +12,9 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.context.written_message_store import SMALL
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
+from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding, Privilege, missing
-from eden_memory.formation.sharing_store import ROOM_CHOICES, Learning, learning, rooms_without_facts
+from eden_memory.formation.sharing_store import Learning, learning, rooms_without_facts
 from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on

@@ -31,6 +31,8 @@ MOST_USERS = 10_000
 MOST_GIVEN = 500
 MOST_TAKEN_BACK = 50
 MOST_AGENTS, MOST_NAMED = 1_000, 8
+MOST_ROOMS = 1_000
+"""Sessions that are looked at, at most."""
 TRIAL = "sharing_trial"
 
 
@@ -193,15 +195,6 @@ async def _agents_chosen(
 def _listed(agents: Sequence[str]) -> str:
     named = ", ".join(split(agent)[1] for agent in agents[:MOST_NAMED])
     return f"{named} and {len(agents) - MOST_NAMED} more" if len(agents) > MOST_NAMED else named
-
-
-ROOM_CHOICES = (
-    "Name a group in their documents (EDEN_SESSIONS_GROUP_ID), set EDEN_MEMORY_SHARED_SESSIONS=authors to keep what "
-    "each says of themselves, or =session to keep none: docs/how-to/group-rooms.md."
-)
-"""What to do about sessions of several users, which keep no facts unless one of these is chosen."""
-MOST_ROOMS = 1_000
-"""Sessions that are looked at, at most."""
 
 
 async def rooms_without_facts(

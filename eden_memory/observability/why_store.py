@@ -17,9 +17,8 @@ from eden_memory.context.written_message_store import (
     named_in,
 )
 from eden_memory.directory.directory_store import MongoDirectory
-from eden_memory.directory.participants import SessionFacts
+from eden_memory.directory.participants import ROOM_CHOICES, SessionFacts
 from eden_memory.forgotten import ForgottenMarks
-from eden_memory.formation.sharing_store import ROOM_CHOICES
 from eden_memory.memory.browsing_store import Browsing, Filters
 from eden_memory.memory.memory_views import (
     Explained,
