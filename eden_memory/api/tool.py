@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from eden_memory.context.context_xml import one_line
 from eden_memory.limits import MOST_QUERIES
@@ -49,11 +57,23 @@ def _field(name: str, **limits: Any) -> Any:
 
 
 class SearchFacts(BaseModel):
-    """Arguments of the tool, as a model gives them; none may be null, which not every provider's schema has."""
+    """Arguments of the tool, as a model gives them; none may be null, which not every provider's schema has.
+
+    The queries may be given as `query` too, and one of them as a text.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    queries: Annotated[list[Query], _field("queries", min_length=1, max_length=MOST_QUERIES)]
+    queries: Annotated[
+        list[Query],
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+        _field(
+            "queries",
+            min_length=1,
+            max_length=MOST_QUERIES,
+            validation_alias=AliasChoices("queries", "query"),
+        ),
+    ]
     top_k: Annotated[int, _field("top_k", ge=1, le=MOST_GIVEN)] = 10
     scopes: Annotated[list[FactScope], _field("scopes")] = []
     search_type: Annotated[Kind, _field("search_type")] = "hybrid"

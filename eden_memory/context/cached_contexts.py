@@ -65,9 +65,9 @@ class Contexts:
         self.watching: asyncio.Task[None] | None = None
         self.closed = False
 
-    async def get(self, asked: Asker) -> tuple[VisibleMemory, str]:
-        """Return the visible memory, and its XML."""
-        kept = self.cache.get(asked, self.render)
+    async def get(self, asked: Asker, *, anew: bool = False) -> tuple[VisibleMemory, str]:
+        """Return the visible memory, and its XML; `anew`: as MongoDB has it, not as it was kept."""
+        kept = None if anew else self.cache.get(asked, self.render)
         if kept is not None and not await self._still_holds(asked, kept.view):
             kept = None
         CONTEXT_READS.labels("stored" if kept is None else "kept").inc()

@@ -84,7 +84,11 @@ SearchedScopes = Annotated[
         description="only what is known of the user, their group, the agent's work or a shard of it; without: all",
     ),
 ]
-TopK = Annotated[int, AtDoors(Annotated[int, Field(ge=1, le=MOST_FOUND)]), Field(description="facts at most")]
+TopK = Annotated[
+    int,
+    AtDoors(Annotated[int, Field(ge=1, le=MOST_FOUND)]),
+    Field(description="facts at most, for each query"),
+]
 SearchType = Annotated[
     Kind,
     Field(

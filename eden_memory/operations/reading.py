@@ -92,23 +92,26 @@ class ReadCalls:
         message: p.Message = None,
         *,
         scopes: p.Scopes = None,
+        force_refresh: Annotated[bool, p.PYTHON_ALONE] = False,
     ) -> str:
         """Return the XML for the agent's prompt, "" if there is nothing; `message` is the user's, for recall.
 
-        `scopes`: only memory in scopes of these kinds.
+        `scopes`: only memory in scopes of these kinds. `force_refresh`: read memory anew, whatever is cached.
 
         The process caches memory until a source of it changes. Who is in the session, if the authors of messages
         define that, and the messages that are not formed yet are read by each call.
         """
         demand_kinds(scopes)
         with OpenSpan("read context") as span:
-            xml = await self._context(self._asked(session, user), message, scopes)
+            xml = await self._context(self._asked(session, user), message, scopes, anew=force_refresh)
             span.attributes["eden.context.characters"] = len(xml)
         return xml
 
-    async def _context(self, asked: Asker, message: str | None, scopes: Sequence[ScopeKind] | None) -> str:
+    async def _context(
+        self, asked: Asker, message: str | None, scopes: Sequence[ScopeKind] | None, *, anew: bool
+    ) -> str:
         readers = await self.memory.current()
-        view, xml = await readers.contexts.get(asked)
+        view, xml = await readers.contexts.get(asked, anew=anew)
         if scopes is not None:
             view = view.narrowed(scopes)
         recent = await readers.recent.of(asked, view)
@@ -125,17 +128,25 @@ class ReadCalls:
         return await self.get_memory_context(session, user)
 
     async def search_facts(
-        self, queries: Sequence[str] | str, **options: Unpack[SearchOptions]
+        self,
+        queries: Sequence[str] | str | None = None,
+        *,
+        query: Sequence[str] | str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> list[FoundFact]:
         """Return facts visible to the user in this session (or outside of any), best first; at most three queries.
 
         `kinds` ("facts", "reflections") says what is searched. Reflections hold what users prefer and want done, and
         what the agent recommended; those that a blob has absorbed are found too.
 
-        The options are those of eden_memory.search.search_requests.SearchOptions. Raises EdenError if search is
-        switched off, or a value is out of range.
+        `query` is another name of `queries`. The options are those of
+        eden_memory.search.search_requests.SearchOptions. Raises EdenError if search is switched off, or a value is
+        out of range.
         """
-        return list((await self.explain_search(queries, **options)).facts)
+        if (queries is None) == (query is None):
+            raise Invalid("give `queries` or `query`, and not both")
+        asked = query if queries is None else queries
+        return list((await self.explain_search(asked or (), **options)).facts)
 
     async def explain_search(
         self,

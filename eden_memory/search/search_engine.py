@@ -129,6 +129,11 @@ class SearchRun:
         moment = None if when.include_retired else when.as_of or self.request.asked_at
         return replace(when, private=self.request.private, unexpired_at=moment)
 
+    @property
+    def most(self) -> int:
+        """Facts at most: `top_k` for each query."""
+        return self.request.top_k * len(self.queries)
+
 
 class Listing:
     """Asks the embedder once, and each kind of list once."""
@@ -333,7 +338,7 @@ class SearchEngine:
         found = await self._reranked(found, search)
         now = ranking.newer and request.when.is_now and not spans
         overtaking = await self._overtaking(found, lists, search, asked) if now else frozenset[Overtaking]()
-        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, overtaking)
+        last = after_reranking(ranking, request.asked_at, search.most, request.score_threshold, overtaking)
         return _through(last, found, search.trace)
 
     async def _overtaking(
@@ -358,12 +363,16 @@ class SearchEngine:
     async def _worth_it(
         self, found: list[Scored], lists: Sequence[QueryLists], search: SearchRun
     ) -> list[Scored]:
-        """Return the best facts; of a whole message, those that it asks for."""
-        top_k = search.request.top_k
-        if not search.request.related or not found:
-            return found[:top_k]
-        asks = await self._told(self._asks, lists, search)
-        return asked_for(found, search.queries, top_k, search.ranking.unrelated, asks)
+        """Return the best facts, among them the best of each query; of a whole message, those that it asks for."""
+        request, ranking = search.request, search.ranking
+        if request.related and found:
+            asks = await self._told(self._asks, lists, search)
+            return asked_for(found, search.queries, request.top_k, ranking.unrelated, asks)
+        each = [fused([query], ranking, request.search_type)[:1] for query in lists]
+        bests = {scored.fact.fact_id for best in each for scored in best}
+        others = [scored.fact.fact_id for scored in found if scored.fact.fact_id not in bests]
+        kept = bests.union(others[: search.most - len(bests)])
+        return [scored for scored in found if scored.fact.fact_id in kept]
 
     async def _reranked(self, found: list[Scored], search: SearchRun) -> list[Scored]:
         """Reorder the best facts by the reranker; keep their order if it fails."""

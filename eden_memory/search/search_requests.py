@@ -63,7 +63,7 @@ class SearchRequest:
     queries: tuple[str, ...]
     """At most three queries; blank ones are dropped, equal ones asked once."""
     top_k: int = 10
-    """Most facts returned, 0 to 200; 0 finds nothing."""
+    """Most facts returned for each query, 0 to 200; 0 finds nothing."""
     search_type: Kind = "hybrid"
     when: When = NOW
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))

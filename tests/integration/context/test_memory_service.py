@@ -90,6 +90,8 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             commands.sent.clear()
             assert await service.get_memory_context("one", "ada") == first
             assert commands.sent == []
+            assert await service.get_memory_context("one", "ada", force_refresh=True) == first
+            assert "memory_snapshots" in [one["find"] for one in commands.sent]
 
 
 async def test_a_sessions_group_is_read_with_the_same_query_in_the_next_one_and_without_a_group_all_of_its_user(

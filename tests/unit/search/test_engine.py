@@ -78,6 +78,17 @@ async def test_three_queries_are_one_embedding_call_and_blank_or_equal_ones_are_
     assert report.facts[0].score == pytest.approx(1.0)
 
 
+async def test_the_best_of_each_query_is_among_as_many_facts_for_each() -> None:
+    dogs = [fact(f"dog {number}", f"Ana has dog {number}.") for number in range(3)]
+
+    class Apart(Lists):
+        def _found(self, found: Any, count: int) -> Sequence[Sequence[Ranked]]:
+            return [ranked(*((dog, 0.9 - number / 100) for number, dog in enumerate(dogs))), ranked((CAT, 0.5))]
+
+    report = await SearchEngine(Apart((), ()), Embeds()).find([AGENT], asked("a dog", "a pet", top_k=1))
+    assert [one.fact_id for one in report.facts] == ["dog 0", "cat"]
+
+
 async def test_neither_the_embedder_nor_the_reranker_is_told_a_secret() -> None:
     embeds, told = Embeds(), list[str]()
 

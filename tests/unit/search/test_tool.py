@@ -97,6 +97,14 @@ async def test_a_call_is_answered_with_what_was_found() -> None:
     assert await answer(Asked(), {"queries": ["x"]}) == "Nothing was found in memory."
 
 
+@pytest.mark.parametrize("given", [{"query": "Where?"}, {"query": ["Where?"]}, {"queries": "Where?"}])
+async def test_a_query_may_be_one_text_and_named_in_the_singular(given: dict[str, Any]) -> None:
+    asked = Asked("Ana lives in Porto.")
+    await answer(asked, given, NOW)
+    assert [queries for queries, _ in asked.calls] == [["Where?"]]
+    assert "fit the tool's schema" in await answer(asked, {"query": "x", "queries": ["y"]}, NOW)
+
+
 async def test_a_call_chooses_scopes_and_kind_and_sees_how_it_was_found_if_it_asks() -> None:
     asked = Asked("Ana lives in Porto.")
     arguments = {"queries": ["x"], "scopes": ["user", "agent"], "search_type": "text", "debug": True}
