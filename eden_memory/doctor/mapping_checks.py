@@ -20,7 +20,6 @@ from eden_memory.doctor.mapping_proposal import (
     MANY_SESSIONS,
     Proposal,
     are_several,
-    is_id,
     is_one_author,
     json_messages,
     meaning,
@@ -35,6 +34,7 @@ from eden_memory.doctor.proposed_mapping import (
     lists_any,
     propose_sessions,
 )
+from eden_memory.doctor.sampled_fields import is_id
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter, kinds_left_out

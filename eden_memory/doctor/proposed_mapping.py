@@ -15,14 +15,10 @@ from eden_memory.doctor.mapping_proposal import (
     ID,
     ID_WORDS,
     SESSION,
-    WORD,
     Proposal,
-    SampledField,
-    is_id,
-    kinds,
-    sampled_fields,
     temporary,
 )
+from eden_memory.doctor.sampled_fields import WORD, SampledField, is_id, kinds, sampled_fields
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 
