@@ -83,7 +83,10 @@ async def test_the_best_of_each_query_is_among_as_many_facts_for_each() -> None:
 
     class Apart(Lists):
         def _found(self, found: Any, count: int) -> Sequence[Sequence[Ranked]]:
-            return [ranked(*((dog, 0.9 - number / 100) for number, dog in enumerate(dogs))), ranked((CAT, 0.5))]
+            return [
+                ranked(*((dog, 0.9 - number / 100) for number, dog in enumerate(dogs))),
+                ranked((CAT, 0.5)),
+            ]
 
     report = await SearchEngine(Apart((), ()), Embeds()).find([AGENT], asked("a dog", "a pet", top_k=1))
     assert [one.fact_id for one in report.facts] == ["dog 0", "cat"]
