@@ -11,7 +11,7 @@ from typing import Any
 
 from eden_memory.errors import Conflict, ServerAway
 from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
-from eden_memory.housekeeping.consumption import (
+from eden_memory.housekeeping.consumption_store import (
     Consumption,
     ConsumptionMark,
     ConsumptionMarks,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.housekeeping.consumption import Offsets
+from eden_memory.housekeeping.consumption_store import Offsets
 from eden_memory.metrics import JANITOR_REMOVED
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer, Fact, Outcome, Snapshot

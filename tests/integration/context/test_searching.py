@@ -76,7 +76,7 @@ async def test_several_queries_share_one_result_best_first(filled: Kit) -> None:
     async with filled.service(engine=finder(filled)) as service:
         found = await service.search_facts(["the dog", "Lyon", "office in Lyon"], session="one", user="ada")
         assert {one.content for one in found[:2]} == {"Ada has a dog.", "The office is in Lyon."}
-        assert len(await service.search_facts(["dog", "Lyon"], session="one", user="ada", top_k=1)) == 1
+        assert len(await service.search_facts(["dog", "Lyon"], session="one", user="ada", top_k=1)) == 2
         with pytest.raises(EdenError):
             await service.search_facts(["a", "b", "c", "d"], user="ada")
 

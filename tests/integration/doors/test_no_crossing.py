@@ -12,7 +12,7 @@ from eden_memory.mongo.application_ids import id_of
 from tests.integration.doors.attacks import WRITES, Attack, attacks
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.http_door import out_of_reach, through_http
-from tests.integration.doors.world import KEYS, Verdict, asked_marks
+from tests.integration.doors.world import AGENTS, KEYS, Verdict, asked_marks
 
 pytestmark = pytest.mark.servers
 SEED, CASES, AT_ONCE = 20_261_122, 840, 16
@@ -59,6 +59,8 @@ async def test_no_secret_of_another_comes_through_http(doors: Doors) -> None:
 
 
 async def test_nothing_of_another_was_asked_to_change(doors: Doors) -> None:
+    for agent in AGENTS:
+        await doors.kit.database["agents"].update_one({"_id": agent}, {"$set": {"name": agent}}, upsert=True)
     writes = (one for one in attacks(CASES, SEED + 1) if one.call in WRITES)
     for some in batched(writes):
         await asyncio.gather(*(through_http(doors.http, doors.secrets[one.key.name], one) for one in some))

@@ -27,6 +27,7 @@ FOREIGN = [
 TYPED = {"Sec-Fetch-Site": "none", **LINK}
 OWN = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
 OPEN_TO_ALL = {
+    "/",
     "/livez",
     "/readyz",
     "/health",

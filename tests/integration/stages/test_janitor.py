@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from eden_memory.housekeeping.consumption import Consumption, ConsumptionMarks
+from eden_memory.housekeeping.consumption_store import Consumption, ConsumptionMarks
 from eden_memory.housekeeping.janitor import Janitor
 from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # pyright: ignore[reportPrivateImportUsage]
 
 from eden_memory.app.system import consumption
-from eden_memory.housekeeping.consumption import ConsumptionMark, ConsumptionMarks
+from eden_memory.housekeeping.consumption_store import ConsumptionMark, ConsumptionMarks
 from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, removable
+from eden_memory.housekeeping.consumption_store import Consumption, ConsumptionMark, removable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)
