@@ -54,6 +54,8 @@ MOST_QUERY_CHARACTERS = 2_000
 """Characters of one query, at most."""
 MOST_FOUND = 200
 """Facts that one search returns, at most."""
+RECALLED_FACTS = 5
+"""Facts that recall adds to a context, at most."""
 MOST_HITS = 100
 """Facts that a gateway's request may ask for with `memory_top_k`, at most."""
 MOST_LISTED = 200

@@ -27,7 +27,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from eden_memory.limits import MOST_FOUND, FormationLimits, LimitsSettings, SettingsGroup
+from eden_memory.limits import FormationLimits, LimitsSettings, SettingsGroup
 from eden_memory.names import Names, Placement
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
 
@@ -285,12 +285,6 @@ class MemorySettings(SettingsGroup):
         le=1,
         description="least (1 + cosine) / 2 at which a new fact is compared with a known one",
     )
-    recalled_facts: int = Field(
-        default=5,
-        ge=1,
-        le=MOST_FOUND,
-        description="most facts that recall adds to a context",
-    )
     recall: Literal["full", "words", "off"] = Field(
         default="full",
         description="how contexts and the gateway search for what a message is about: by meaning and words, by words "
@@ -304,14 +298,6 @@ class MemorySettings(SettingsGroup):
     recent: bool = Field(
         default=True,
         description="show a user's messages of other sessions that are not formed yet, in contexts and searches",
-    )
-    recent_hours: PositiveFloat = Field(
-        default=24.0, le=72, description="greatest age of messages that are not formed yet"
-    )
-    recent_words: PositiveInt = Field(
-        default=400,
-        le=4_000,
-        description="most words of such messages in a context; the newest are shown",
     )
     demote_names: bool = Field(
         default=False,
@@ -352,9 +338,6 @@ class MemorySettings(SettingsGroup):
         description="a session in which no user is known forms memory of the agent and the group; unset: only where "
         "users are not mapped",
     )
-    active_minutes: PositiveFloat = Field(
-        default=60.0, description="minutes in which a session's context is kept fresh after a change"
-    )
 
     @property
     def recalls_by(self) -> Literal["hybrid", "text"] | None:
@@ -390,7 +373,6 @@ class SearchSettings(SettingsGroup):
     rerank_key_env: str = Field(
         default="EDEN_RERANK_KEY", description="variable that holds the endpoint's key"
     )
-    count_access: bool = Field(default=True, description="count what searches return, in `memory_access`")
 
 
 class TailerSettings(SettingsGroup):
@@ -507,11 +489,6 @@ class RunSettings(SettingsGroup):
 
     at_once: PositiveInt = Field(
         400, description="most handlers that run at once in a process, over all stages"
-    )
-    dead_share: PositiveFloat = Field(
-        0.2,
-        le=1.0,
-        description="share of dead letters among a stage's last 100 records above which it pauses",
     )
     drain_seconds: PositiveFloat = Field(
         30.0, description="time that running handlers have to end after SIGTERM"

@@ -115,7 +115,7 @@ class OwnSearch:
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
             reflections=ReflectionLists(database, names, embedder),
-            found=self._counting.found if settings.search.count_access else lambda _: None,
+            found=self._counting.found,
             redact=partial(without_secrets, settings=settings),
         )
 

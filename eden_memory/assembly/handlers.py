@@ -68,6 +68,8 @@ from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 
 log = LibraryLogger()
+ACTIVE = timedelta(hours=1)
+"""For so long a session's context is kept fresh after a change."""
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION})
 GATHER_SECONDS, MOST_GATHERED = 5.0, 50
@@ -265,7 +267,7 @@ class Handlers:
             ),
             MongoContexts(self._database, self._names),
             memory,
-            timedelta(minutes=memory.active_minutes),
+            ACTIVE,
             lambda: datetime.now(UTC),
             recent=RecentMessages(
                 source, self._database, settings, self._forgotten, lambda: datetime.now(UTC)

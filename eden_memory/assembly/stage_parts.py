@@ -82,8 +82,8 @@ async def stage_parts(
     settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
 ) -> AsyncGenerator[list[ProcessPart]]:
     """Yield the parts of the named stages; their connections are closed at the end. `group_of`: other groups."""
-    servers, run = endpoints(settings), settings.run
-    bounds = Bounds(stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=RETRY_SECONDS)
+    servers = endpoints(settings)
+    bounds = Bounds(stop_seconds=settings.run.drain_seconds, retry_cap=RETRY_SECONDS)
     async with connect(settings.mongodb, servers.mongodb) as client:
         used = PartitionCounts(client[settings.mongodb.database], settings.names).used
         publisher = Publisher(partial(new_producer, client_kwargs(settings.kafka, servers.kafka)), used)

@@ -49,6 +49,9 @@ MOST_SECONDS = 1.0
 
 WARN_EVERY_SECONDS = 60.0
 
+RECENT = timedelta(hours=24)
+"""Greatest age of messages that are not formed yet."""
+
 AT_ONCE = 20
 """Askers of one process whose messages are read at the same time."""
 
@@ -69,7 +72,7 @@ class RecentMessages:
         clock: Callable[[], datetime],
     ) -> None:
         names = settings.names
-        self._on, self._kept = settings.memory.recent, timedelta(hours=settings.memory.recent_hours)
+        self._on, self._kept = settings.memory.recent, RECENT
         self._written = WrittenMessages(source, memory, settings)
         self._authors = MessageAuthors(source, memory, settings)
         self._presence = MongoPresence(source, memory, settings)

@@ -12,6 +12,7 @@ from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line, query_of
 from eden_memory.directory.id_reader import default_agent
 from eden_memory.errors import EdenError, Invalid, describe
+from eden_memory.limits import RECALLED_FACTS
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
 from eden_memory.memory.memory_views import (
@@ -239,7 +240,7 @@ class ReadCalls:
             return shown.xml
         request = SearchRequest(
             (query_of(message, self.memory.settings),),
-            memory.recalled_facts,
+            RECALLED_FACTS,
             by,
             asked_at=self.memory.clock(),
             related=True,

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from eden_memory.limits import RECALLED_FACTS
 from eden_memory.search.fact_candidates import FactCandidate
 from eden_memory.search.ranking import Ranking, unrelated_similarity
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import SearchRequest
-from eden_memory.settings import MemorySettings
 from tests.evals.conversations import SCOPE
 from tests.evals.held import HeldFacts, KnownVectors
 from tests.evals.update_pairs import NOW
@@ -78,7 +78,7 @@ async def recalled(vectors: KnownVectors) -> Recalled:
 
 
 async def _added(engine: SearchEngine, message: str) -> Sequence[str]:
-    request = SearchRequest((message,), MemorySettings().recalled_facts, asked_at=NOW, related=True)
+    request = SearchRequest((message,), RECALLED_FACTS, asked_at=NOW, related=True)
     return [fact.fact_id for fact in (await engine.find([SCOPE], request)).facts]
 
 

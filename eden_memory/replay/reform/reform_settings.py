@@ -121,16 +121,12 @@ OF_WINDOWS = frozenset({"memory.shared_sessions", "memory.sharing", "memory.with
 OF_READERS = frozenset(
     f"memory.{name}"
     for name in (
-        "active_minutes",
         "always_in_context",
         "context_days",
         "context_facts",
         "facts_in_context",
         "recall",
-        "recalled_facts",
         "recent",
-        "recent_hours",
-        "recent_words",
         "search",
     )
 )

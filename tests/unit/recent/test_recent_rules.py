@@ -119,10 +119,12 @@ def recent(text: str, minutes: int = 0) -> RecentMessage:
     return RecentMessage(f"s.{text}", "s.1", "user", text, NOW - timedelta(minutes=minutes))
 
 
-def test_a_context_shows_the_newest_words_in_the_order_in_which_they_were_said() -> None:
-    settings = MemorySettings(recent_words=4)
+def test_a_context_shows_the_newest_words_in_the_order_in_which_they_were_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eden_memory.context.context_xml.RECENT_WORDS", 4)
     xml = context_xml(
-        (), NOW, settings, recent=[recent("three <Recent> words"), recent("one", 1), recent("x y", 2)]
+        (), NOW, MemorySettings(), recent=[recent("three <Recent> words"), recent("one", 1), recent("x y", 2)]
     )
     assert "- [user] one (1m ago)\n    - [user] three &lt;Recent&gt; words (just now)\n  </Recent>" in xml
     assert "x y" not in xml
@@ -131,8 +133,8 @@ def test_a_context_shows_the_newest_words_in_the_order_in_which_they_were_said()
 def test_one_long_message_is_cut_with_and_without_spaces() -> None:
     long = context_xml((), NOW, MemorySettings(), recent=[recent("word " * 1_000)])
     assert long.count("word") == LONGEST_MESSAGE
-    unspaced = context_xml((), NOW, MemorySettings(recent_words=100), recent=[recent("字" * 9_000)] * 3)
-    assert unspaced.count("字") < 2_400
+    unspaced = context_xml((), NOW, MemorySettings(), recent=[recent("字" * 9_000)] * 30)
+    assert unspaced.count("字") <= 9_600
 
 
 def test_a_search_finds_messages_by_a_good_part_of_its_words() -> None:
