@@ -9,7 +9,7 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.id_reader import IdKind
 from eden_memory.errors import Invalid, NotFound, needs_extra
 from eden_memory.memory.memory_views import FactView
-from eden_memory.mongo.application_ids import raw
+from eden_memory.mongo.application_ids import TYPED, raw
 
 with needs_extra("eden_memory.adapters.langgraph", "langgraph"):
     from langchain_core.messages import BaseMessage
@@ -98,7 +98,7 @@ def context_node(
     """Return a node that writes the context, as XML for the system prompt, into a field of the state.
 
     The session is the run's `thread_id`, the user its `user_id` (`config["configurable"]`); a text is read by the
-    type that the application's field holds. The last message recalls.
+    type that the application's field holds, and never as a typed id. The last message recalls.
     """
 
     async def read_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, str]:
@@ -117,8 +117,13 @@ RUN: Sequence[tuple[IdKind, str]] = (("session", "thread_id"), ("user", "user_id
 
 
 async def _id(memory: Memory, kind: IdKind, given: Any) -> Any:
-    """Return the application's id behind a text of a run, which is often its only form."""
-    return await memory.ids.read(kind, given) if isinstance(given, str) and given else given
+    """Return the application's id behind a text of a run, which is often its only form.
+
+    A text that looks typed (`s.mith@example.com`) is the application's own: applications know no typed ids.
+    """
+    if not isinstance(given, str) or not given or TYPED.match(given):
+        return given
+    return await memory.ids.read(kind, given)
 
 
 def _user(namespace: Namespace) -> Any:

@@ -176,6 +176,19 @@ async def test_langgraph_reads_searches_and_changes_memory(lived: Lived) -> None
         await store.asearch(("memories", "rui"))
 
 
+async def test_langgraph_takes_a_user_whose_text_looks_typed_as_that_text(lived: Lived) -> None:
+    await EdenStore(lived.memory.agent()).aput(
+        ("user", "s", "mith@example%2Ecom"), "new", {"text": "Mith rows."}
+    )
+    await lived.formed(lived.of("c9", "mith@example.com"), "Mith")
+    read = context_node(lived.memory)
+    found: dict[str, str] = {}
+    for user in ("mith@example.com", "s.mith@example.com", "o.brien@example.com"):
+        config: Any = {"configurable": {"thread_id": "c9", "user_id": user}}
+        found |= {user: (await read({}, config))["memory"]}
+    assert [user for user, context in found.items() if "Mith rows." in context] == ["mith@example.com"]
+
+
 async def test_langgraph_addresses_users_whose_ids_are_no_text(lived: Lived) -> None:
     service, user = lived.memory.agent(), ObjectId()
     store, namespace = EdenStore(service), ("user", "o", str(user))
