@@ -49,6 +49,11 @@ class Caller:
         return self.agents is not None or self.users is not None
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it administers all agents and users."""
+        return self.may("admin") and not self.is_bound
+
+    @property
     def changes_shared(self) -> bool | None:
         """Whether it may edit, retire and forget what an agent, group or shard remembers, which others see too.
 
@@ -83,7 +88,7 @@ class Caller:
 
 def demand_operator(caller: Caller, what: str) -> None:
     """Refused, unless the caller administers all agents and users; `what` concerns them."""
-    if not caller.may("admin") or caller.is_bound:
+    if not caller.is_operator:
         raise Refused(
             f"{what} concerns all agents and users", "Use a key with the right `admin` that is bound to none."
         )

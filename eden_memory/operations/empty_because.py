@@ -1,4 +1,4 @@
-"""Why a read found nothing, for callers who administer everything: others learn nothing of what they may not see."""
+"""Why a read found nothing, for operators: others learn nothing of what they may not see."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,10 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class EmptyBecause:
-    """Why nothing was found, and what to do about it; ids typed."""
+    """Why nothing was found, and what to do about it; ids typed.
+
+    `what` names no ids but those that were asked for: it goes in a header, which proxies may log. `hint` may.
+    """
 
     reason: Reason
     what: str
@@ -62,8 +65,8 @@ class EmptyBecause:
 
 
 async def empty_because(call: AdmittedCall, operation: Operation, found: Any) -> EmptyBecause | None:
-    """Return why an answer is empty; None: it is not, or the caller is bound to agents or users."""
-    if call.caller.is_bound or operation.name not in EXPLAINED or not _is_empty(found):
+    """Return why an answer is empty; None: it is not, or the caller is no operator."""
+    if not call.caller.is_operator or operation.name not in EXPLAINED or not _is_empty(found):
         return None
     return await _Reasons(call, await call.service.memory.current()).find()
 
@@ -121,11 +124,13 @@ class _Reasons:
             there = [DEFAULT_AGENT]
         more = ", …" if len(there) > MOST_NAMED else ""
         listed = ", ".join(there[:MOST_NAMED]) + more
-        exist = f"; the newest {kind}s are {listed}" if there else f"; no document names any {kind} yet"
-        hint = f"Name one of them: ids keep their type (`{there[0] if there else 's.TEXT'}`)."
+        hint = f"The newest {kind}s are {listed}: ids keep their type." if there else ""
         if kind == "agent" and len(there) == 1:
-            hint = f"EDEN_AGENTS_DEFAULT={there[0]} makes it the agent of calls that name none."
-        return EmptyBecause(reason, f"there is no {kind} {name}{exist}", hint)
+            hint = f"{hint} EDEN_AGENTS_DEFAULT={there[0]} makes it the agent of calls that name none."
+        exist = "" if there else f"; no document names any {kind} yet"
+        return EmptyBecause(
+            reason, f"there is no {kind} {name}{exist}", hint or "Ids keep their type (`s.TEXT`)."
+        )
 
     async def _agent_is_known(self, agent: str) -> bool:
         sessions, agents = self._mapped.sessions, self._mapped.agents
@@ -193,8 +198,8 @@ class _Reasons:
         named = ", ".join(sorted(others)[:MOST_NAMED])
         return EmptyBecause(
             "other_agent",
-            f"memory of the user {asked.user_id} is with {named}, not with {asked.agent_id}",
-            "Memory belongs to one agent: name that one.",
+            f"memory of the user {asked.user_id} is with other agents, not with {asked.agent_id}",
+            f"Memory belongs to one agent: name {named}.",
         )
 
     def _among_several(self, asked: Asker, view: VisibleMemory) -> EmptyBecause | None:

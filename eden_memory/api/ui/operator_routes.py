@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from eden_memory.access.admission_store import Refused
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
-from eden_memory.api.ui.pages import is_operator, render
+from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.visiting import address
 from eden_memory.errors import Conflict, describe
 from eden_memory.kafka.connection import answering
@@ -35,7 +35,7 @@ LetterId = Annotated[str, Query(min_length=3, max_length=500)]
 
 async def demand_operator(request: Request) -> None:
     """Raise Refused for callers that do not administer the whole installation."""
-    if not is_operator(request.state.caller):
+    if not request.state.caller.is_operator:
         raise Refused(
             "this page is for operators", "Use a key with the right `admin`, bound to no agent and no user."
         )

@@ -53,7 +53,7 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
             caller=caller,
             here=request.url.path,
             itself=_itself(request),
-            operator=doors.operator and caller is not None and is_operator(caller),
+            operator=doors.operator and caller is not None and caller.is_operator,
             signed_in=caller is not None and caller.name != "local",
             version=_version(),
             **values,
@@ -66,11 +66,6 @@ def _itself(request: Request) -> str:
     """Return the address of the page, without the request that has just been made on it."""
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "asked"]
     return request.url.path + (f"?{urlencode(query)}" if query else "")
-
-
-def is_operator(caller: Any) -> bool:
-    """Return whether the caller administers the whole installation."""
-    return caller.may("admin") and not caller.is_bound
 
 
 def error_page(request: Request, status: int, what: str, hint: str = "") -> HTMLResponse:
