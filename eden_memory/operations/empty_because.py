@@ -1,6 +1,7 @@
 """Why a read found nothing, for operators: others learn nothing of what they may not see."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -28,6 +29,8 @@ MOST_NAMED = 5
 """Agents, users or sessions that a reason names."""
 LOOK_MILLISECONDS = 300
 """For one query of the application's documents, which may lack an index; what takes longer counts as there."""
+LONGEST_HEADER = 500
+UNPRINTABLE = re.compile(r"[^ -~]")
 Reason = Literal[
     "unknown_agent",
     "unknown_user",
@@ -60,8 +63,8 @@ class EmptyBecause:
 
     @property
     def header(self) -> str:
-        """As the value of an HTTP header."""
-        return f"{self.reason}; {self.what}".encode("ascii", "replace").decode()
+        """As the value of an HTTP header: printable ASCII, no blank at its end."""
+        return UNPRINTABLE.sub("?", f"{self.reason}; {self.what}")[:LONGEST_HEADER].rstrip()
 
 
 async def empty_because(call: AdmittedCall, operation: Operation, found: Any) -> EmptyBecause | None:
