@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import ExecutionTimeout
+from pymongo.errors import ExecutionTimeout, PyMongoError
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.readers import Readers
 from eden_memory.directory.id_reader import IdKind
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
+from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import Page
 from eden_memory.memory.snapshot_store import of_users
 from eden_memory.mongo.bson_ids import decode_id
@@ -23,12 +24,15 @@ from eden_memory.schemas.documents import DeadLetter, Fact, Message, Reflection,
 from eden_memory.search.search_requests import SearchReport
 from eden_memory.windows.window_list_store import PENDING
 
+log = LibraryLogger()
 EXPLAINED = frozenset({"context", "search", "list facts", "list reflections", "list blobs"})
 """Operations whose empty answers are explained."""
 MOST_NAMED = 5
 """Agents, users or sessions that a reason names."""
 LOOK_MILLISECONDS = 300
 """For one query of the application's documents, which may lack an index; what takes longer counts as there."""
+SECONDS = 1.0
+"""For all of them: a reader never waits longer for a reason."""
 LONGEST_HEADER = 500
 UNPRINTABLE = re.compile(r"[^ -~]")
 Reason = Literal[
@@ -68,10 +72,20 @@ class EmptyBecause:
 
 
 async def empty_because(call: AdmittedCall, operation: Operation, found: Any) -> EmptyBecause | None:
-    """Return why an answer is empty; None: it is not, or the caller is no operator."""
+    """Return why an answer is empty; None: it is not, the caller is no operator, or no reason is found in time.
+
+    The answer itself is right: what fails here, such as a right that is missing on a collection, never fails it.
+    """
     if not call.caller.is_operator or operation.name not in EXPLAINED or not _is_empty(found):
         return None
-    return await _Reasons(call, await call.service.memory.current()).find()
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await _Reasons(call, await call.service.memory.current()).find()
+    except (PyMongoError, TimeoutError) as error:
+        log.info(
+            "the reason of an empty answer is not known", operation=operation.name, error=type(error).__name__
+        )
+        return None
 
 
 def _is_empty(found: Any) -> bool:
