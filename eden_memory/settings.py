@@ -5,6 +5,7 @@ stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 """
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
@@ -17,6 +18,7 @@ from pydantic import (
     PositiveInt,
     PrivateAttr,
     SecretStr,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -47,6 +49,10 @@ OTHER_VARIABLES = (
     "EDEN_URL",
 )
 """Variables that are no settings: of single commands, keys, Compose, the TypeScript client and tests."""
+TYPED_ID = re.compile(
+    r"s\..+|i\.-?\d{1,19}|o\.[0-9a-fA-F]{24}|l\.[0-9a-fA-F]{32}|u\.[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+)
+"""As mongo.bson_ids reads it, which stands above the settings."""
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
@@ -159,7 +165,6 @@ class AgentsSettings(SettingsGroup):
 
     default: str | None = Field(
         default=None,
-        pattern=r"^[siuol]\..",
         description="agent of calls that name none, or `default`: its typed id, such as `o.65f…` or `s.support`; "
         "unset: `s.default`, the agent of sessions that name none",
     )
@@ -167,6 +172,13 @@ class AgentsSettings(SettingsGroup):
     name: str = "name"
     user_memory_enabled: str = "user_memory_enabled"
     agent_memory_enabled: str = "agent_memory_enabled"
+
+    @field_validator("default")
+    @classmethod
+    def _demand_typed_id(cls, default: str | None) -> str | None:
+        if default is not None and not TYPED_ID.fullmatch(default):
+            raise PydanticCustomError("no_typed_id", "a typed id is s.TEXT, i.NUMBER, u.UUID or o.OBJECTID")
+        return default
 
 
 class UsersSettings(SettingsGroup):

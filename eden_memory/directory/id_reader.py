@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.participants import DEFAULT_AGENT
-from eden_memory.mongo.application_ids import TYPED, id_of, typed
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.application_ids import TYPED, id_of, raw, typed
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.given_ids import readings
 from eden_memory.mongo.lenient_decoding import found_documents
@@ -26,7 +26,7 @@ KEPT_SECONDS, EMPTY_SECONDS = 600.0, 5.0
 
 def default_agent(settings: Settings) -> Any:
     """Return the agent of calls that name none, as the application has its id."""
-    return decode_id(settings.agents.default or DEFAULT_AGENT)
+    return raw(settings.agents.default or DEFAULT_AGENT, "agent")
 
 
 class IdReader:

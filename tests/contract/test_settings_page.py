@@ -1,9 +1,15 @@
 """docs/reference/settings.md names every setting as the environment does."""
 
+from typing import Any
+from uuid import uuid4
+
 import pytest
+from bson import Binary, ObjectId
 from pydantic import ValidationError
 
-from eden_memory.settings import Settings, groups, variables
+from eden_memory.directory.id_reader import default_agent
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.settings import AgentsSettings, Settings, groups, variables
 from tools.reference.export import fixed_numbers, settings_page
 
 
@@ -23,6 +29,17 @@ def test_a_name_that_a_group_does_not_have_is_an_error(monkeypatch: pytest.Monke
     monkeypatch.setenv("EDEN_MEMORY_NO_SUCH", "7")
     with pytest.raises(ValidationError):
         Settings()
+
+
+@pytest.mark.parametrize("default", ["", "o.zzz", "i.abc", "l.5", "u.5", "bot", "o.", "i.²"])
+def test_a_default_agent_that_is_no_typed_id_is_an_error(default: str) -> None:
+    with pytest.raises(ValidationError, match="a typed id is"):
+        Settings(agents=AgentsSettings(default=default))
+
+
+@pytest.mark.parametrize("value", ["a b", 5, -(2**63), uuid4(), ObjectId(), Binary(b"0" * 16, 3)])
+def test_every_typed_id_is_read_as_the_default_agent(value: Any) -> None:
+    assert default_agent(Settings(agents=AgentsSettings(default=encode_id(value)))) == value
 
 
 @pytest.mark.parametrize(
