@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -49,6 +50,9 @@ OTHER_VARIABLES = (
     "EDEN_URL",
 )
 """Variables that are no settings: of single commands, keys, Compose, the TypeScript client and tests."""
+SERVICE_VARIABLE = re.compile(
+    r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$", re.IGNORECASE
+)
 TYPED_ID = re.compile(
     r"s\..+|i\.-?\d{1,19}|o\.[0-9a-fA-F]{24}|l\.[0-9a-fA-F]{32}|u\.[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 )
@@ -592,6 +596,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments first, then the environment, then `eden.toml`."""
         del dotenv_settings, file_secret_settings
+        if isinstance(env_settings, EnvSettingsSource):
+            given = env_settings.env_vars.items()
+            env_settings.env_vars = {
+                name: value for name, value in given if not _is_of_a_service(name, value)
+            }
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
     _placement: Placement = PrivateAttr(default_factory=Placement)
@@ -607,6 +616,7 @@ class Settings(BaseSettings):
             for name, value in os.environ.items()
             if value
             and name.startswith("EDEN_")
+            and not _is_of_a_service(name, value)
             and name.upper() not in known
             and not name.startswith(others)
         ]
@@ -653,6 +663,13 @@ class Settings(BaseSettings):
     def source_database(self) -> str:
         """The database that holds the application's messages and `memory_inbox`."""
         return self.source.database or self.mongodb.database
+
+
+def _is_of_a_service(name: str, value: str | None) -> bool:
+    """Tell whether Kubernetes sets a variable for a Service, such as EDEN_PORT for one that is called `eden`."""
+    if name.upper().endswith("_PORT") and (value or "").startswith(("tcp://", "udp://", "sctp://")):
+        return True
+    return SERVICE_VARIABLE.search(name) is not None
 
 
 def groups() -> dict[str, type[SettingsGroup]]:

@@ -56,6 +56,23 @@ def test_a_name_of_no_group_is_an_error_that_does_not_hold_its_value(
     assert "sk-secret-value" not in str(raised.value)
 
 
+@pytest.mark.parametrize("service", ["EDEN", "EDEN_WORKERS", "EDEN_MEMORY", "EDEN_SERVE"])
+def test_variables_of_services_in_kubernetes_are_no_settings(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, tcp = Settings(), "tcp://10.0.0.1:80"
+    variables = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "80", "SERVICE_PORT_HTTP": "80", "PORT": tcp}
+    variables |= {"PORT_80_TCP": tcp, "PORT_80_TCP_PROTO": "tcp", "PORT_80_TCP_PORT": "80"}
+    for name, value in (variables | {"PORT_80_TCP_ADDR": "10.0.0.1"}).items():
+        monkeypatch.setenv(f"{service}_{name}", value)
+    assert Settings() == before
+    monkeypatch.setenv("EDEN_SERVE_PORT", "8080")
+    assert Settings().serve.port == 8080
+    monkeypatch.setenv("EDEN_SERV_PORT", "8080")
+    with pytest.raises(ValidationError):
+        Settings()
+
+
 def test_variables_that_settings_name_hold_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EDEN_RERANKER_TOKEN", "EDEN_TOKEN", "EDEN_TOKEN_API_EXAMPLE_ORG"):
         monkeypatch.setenv(name, "sk-secret-value")

@@ -72,7 +72,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "eden.pod" -}}
 serviceAccountName: {{ include "eden.fullname" . }}
 automountServiceAccountToken: {{ .Values.serviceAccount.token }}
-enableServiceLinks: false # a Service called eden would set EDEN_SERVICE_HOST, which is no setting
+enableServiceLinks: false # a Service called eden would set EDEN_SERVICE_HOST and others, which are no settings
 terminationGracePeriodSeconds: {{ .Values.drainSeconds }}
 securityContext:
   runAsNonRoot: true
