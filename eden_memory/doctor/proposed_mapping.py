@@ -282,15 +282,19 @@ def _text(value: str) -> str:
 
 
 def merged(present: str, proposed: str) -> str:
-    """The file that is there with its mapping replaced; every other section stays as it is written."""
+    """The file that is there with its mapping replaced; marks, and every other section, stay."""
     kept = [text for name, text in _sections(present) if name not in OURS]
     names = {name for name, _ in _sections(present)}
     new = [text for name, text in _sections(proposed) if name in OURS or (name and name not in names)]
     try:
+        mine, theirs = (tomllib.loads(text).get("messages", {}) for text in (present, proposed))
         for name in ("on_delete", "deleted", "exclude"):
-            chosen = tomllib.loads(present).get("messages", {}).get(name)
-            if chosen is not None and f"\n{name} = " not in new[-1]:
-                new[-1] = f"{new[-1].rstrip()}\n{name} = {json.dumps(chosen, ensure_ascii=False)}\n"
+            chosen, found = mine.get(name), theirs.get(name)
+            if chosen is None or (found and set(chosen) <= set(found)):
+                continue
+            value = [*dict.fromkeys([*chosen, *found])] if found else chosen
+            lines = [line for line in new[-1].splitlines() if not line.startswith(f"{name} = ")]
+            new[-1] = "\n".join([*lines, f"{name} = {json.dumps(value, ensure_ascii=False)}", ""])
         whole = "\n\n".join(text.strip("\n") for text in [*kept, *new] if text.strip()) + "\n"
         tomllib.loads(whole)
     except tomllib.TOMLDecodeError:

@@ -345,6 +345,18 @@ def test_no_line_holds_what_a_message_says() -> None:
     assert "4711" not in said
 
 
+def test_marks_that_are_set_by_hand_stay_beside_those_that_are_proposed() -> None:
+    documents = many(rooms)
+    documents[0] |= {"t": "uj", "deletedAt": BEGAN}
+    proposed = as_toml(propose(documents), PLACE, len(documents))
+    found = tomllib.loads(proposed)["messages"]
+    present = '[messages]\ndeleted = ["state=off"]\nexclude = ["t=private", "t=uj"]\n'
+    whole = merged(present, proposed)
+    read = tomllib.loads(whole)["messages"]
+    assert read == {**found, "deleted": ["state=off", "deletedAt"], "exclude": ["t=private", "t=uj"]}
+    assert merged(whole, proposed) == whole
+
+
 def test_an_eden_toml_that_is_there_keeps_its_other_sections() -> None:
     present = """llm = "openai"
 
