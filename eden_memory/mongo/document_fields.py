@@ -40,6 +40,7 @@ EPOCH_ENDS = 100_000_000_000
 """In the year 5138; a number from there on counts the next smaller unit."""
 _NUMBER = re.compile(r"\s*-?\d{9,22}(\.\d*)?\s*", re.ASCII)
 """Digits that count from the epoch; up to eight of them are a date (20260102)."""
+_SHORT_NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?", re.ASCII)
 _RFC_2822 = re.compile(r"\s*([A-Z][a-z]{2},\s*)?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d", re.ASCII)
 
 
@@ -65,8 +66,9 @@ def getter(path: str) -> Getter:
 def marked_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
     """Tell of documents whether one of the conditions marks them, as deleted or excluded.
 
-    `deletedAt`: the field has a value other than false (also as text), null, 0 or an empty one. `t=rm`: it holds this
-    text, in any case; with nothing behind `=`, it is empty or missing.
+    `deletedAt`: the field has a value other than false, null, 0 or an empty one. `t=rm`: it holds this text, in any
+    case; with nothing behind `=`, it is empty or missing. Numbers and flags are compared by value, also as text:
+    `t=1` marks 1, 1.0, true and "1". A missing field is false, too, but not 0.
     """
     tests = [
         (getter(path), wanted.strip().lower() if equal else None)
@@ -85,10 +87,16 @@ def paths_of(conditions: Sequence[str]) -> list[str]:
 
 
 def _marks(value: Any, wanted: str | None) -> bool:
-    said = str(value).strip().lower() if value else ""
+    is_empty = not value and not isinstance(value, int | float)
+    said = "" if is_empty else _by_value(str(value).strip().lower())
     if wanted is None:
-        return said not in ("", "false")
-    return said == wanted or (not value and wanted == "false")
+        return said not in ("", 0)
+    return said == _by_value(wanted) or (said == "" and wanted == "false")
+
+
+def _by_value(text: str) -> str | Decimal:
+    text = {"true": "1", "false": "0"}.get(text, text)
+    return Decimal(text) if _SHORT_NUMBER.fullmatch(text) else text
 
 
 def text_of(content: Any) -> str:
