@@ -5,8 +5,10 @@ from time import monotonic
 from typing import Any, Literal, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ExecutionTimeout
 
 from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import TYPED, id_of, raw, typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
@@ -15,11 +17,12 @@ from eden_memory.mongo.lenient_decoding import found_documents
 from eden_memory.settings import Settings
 
 IdKind = Literal["agent", "session", "user", "message"]
-TEXT = "s"
 DEFAULT = "default"
 """The plain text that names the default agent at every door; `s.default` is the text itself."""
 SAMPLE = 100
 """Newest documents of a collection whose ids say what type a field holds."""
+LOOK_MILLISECONDS = 300
+"""For one query of a field that may lack an index."""
 KEPT_SECONDS, EMPTY_SECONDS = 600.0, 5.0
 """How long a field's types are cached, and how long those of a field without any id."""
 
@@ -36,20 +39,46 @@ class IdReader:
         self._source, self._settings = source, settings
         self._types: dict[IdKind, tuple[float, frozenset[str]]] = {}
 
-    async def read(self, kind: IdKind, text: str) -> Any:
+    async def read(self, kind: IdKind, text: str, *, certain: bool = False) -> Any:
         """Return the id as the application has it: typed (`o.65f…`) as it says, plain text by the field's type.
 
-        Plain text stays text where the field holds texts, where nothing says what it holds, and where the text
-        cannot be of the field's type. Raises NotAnId as `id_of`.
+        Where the field holds several types that the text may be of, it is the only id of them that is there, else
+        the text. Plain text also stays text where nothing says what the field holds. Raises NotAnId as `id_of`.
+
+        `certain`, for what cannot be undone: any id of another type that is there counts, and NotAnId is raised
+        where several are, or none is and the field's types leave it open.
         """
         if kind == "agent" and text == DEFAULT:
             return default_agent(self._settings)
         plain = id_of(text, kind)
-        others = readings(text)[1:] if not TYPED.match(text) else []
-        if not others or TEXT in (types := await self._types_of(kind)):
+        meant = readings(text) if not TYPED.match(text) else [plain]
+        if len(meant) == 1:
             return plain
-        fitting = [other for other in others if encode_id(other)[0] in types]
+        types = await self._types_of(kind)
+        fitting = [each for each in meant if encode_id(each)[0] in types]
+        if certain or len(fitting) > 1:
+            there = [each for each in (meant if certain else fitting) if await self.exists(kind, each)]
+            if len(there) == 1:
+                return there[0]
+            if certain and (there or len(fitting) != 1):
+                forms = " or ".join(encode_id(each) for each in there or meant)
+                raise NotAnId(
+                    f"the id of the {kind} may be {forms}", "Give the one that you mean in this form."
+                )
         return fitting[0] if len(fitting) == 1 else plain
+
+    async def exists(self, kind: IdKind, value: Any) -> bool:
+        """Tell whether a document of the application names this id; what takes long to find counts as there."""
+        for collection, path in self._fields(kind):
+            try:
+                query = self._source[collection].find_one(
+                    {path: value}, {"_id": 1}, max_time_ms=LOOK_MILLISECONDS
+                )
+                if await query is not None:
+                    return True
+            except ExecutionTimeout:
+                return True
+        return False
 
     async def typed(self, kind: IdKind, text: str) -> str:
         """As `read`, as typed text."""

@@ -60,7 +60,7 @@ class AdmittedCall:
             )
         if what in ("fact", "reflection", "blob"):
             return target
-        found = await self.service.memory.ids.read(what, target)
+        found = await self.service.memory.ids.read(what, target, certain=True)
         if what == "session":
             await self.demand("write", found)
         elif self.caller.is_bound and self.session is None:
@@ -75,4 +75,4 @@ class AdmittedCall:
         if cause in ("message", "session"):
             return await self.forget_target(cause, target)
         demand_operator(self.caller, f"an undo of a whole {cause}")
-        return await self.service.memory.ids.read(cause, target) if cause == "user" else target
+        return await self.service.memory.ids.read(cause, target, certain=True) if cause == "user" else target

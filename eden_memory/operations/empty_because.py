@@ -2,12 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import ExecutionTimeout, PyMongoError
+from pymongo.errors import PyMongoError
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.readers import Readers
@@ -29,8 +29,6 @@ EXPLAINED = frozenset({"context", "search", "list facts", "list reflections", "l
 """Operations whose empty answers are explained."""
 MOST_NAMED = 5
 """Agents, users or sessions that a reason names."""
-LOOK_MILLISECONDS = 300
-"""For one query of the application's documents, which may lack an index; what takes longer counts as there."""
 SECONDS = 1.0
 """For all of them: a reader never waits longer for a reason."""
 LONGEST_HEADER = 500
@@ -131,7 +129,7 @@ class _Reasons:
             return await self._nobody("unknown_agent", "agent", asked.agent_id)
         if asked.session_id is not None and not await self._session_is_known(asked.session_id):
             return await self._nobody("unknown_session", "session", asked.session_id)
-        if asked.user_id is not None and not await self._user_is_known(asked.user_id):
+        if asked.user_id is not None and not await self._is_there("user", asked.user_id):
             return await self._nobody("unknown_user", "user", asked.user_id)
         return None
 
@@ -150,46 +148,17 @@ class _Reasons:
         )
 
     async def _agent_is_known(self, agent: str) -> bool:
-        sessions, agents = self._mapped.sessions, self._mapped.agents
-        if sessions.collection is None and agent == DEFAULT_AGENT:
+        if self._mapped.sessions.collection is None and agent == DEFAULT_AGENT:
             return True
-        return await self._is_there(
-            (sessions.collection, sessions.agent_id, agent), (agents.collection, "_id", agent), agent_id=agent
-        )
-
-    async def _user_is_known(self, user: str) -> bool:
-        mapped = self._mapped
-        return await self._is_there(
-            (mapped.messages.collection, mapped.messages.user_id, user),
-            (mapped.users.collection, "_id", user),
-            (mapped.sessions.collection, mapped.sessions.users, user),
-            user_id=user,
-        )
+        return await self._is_there("agent", agent)
 
     async def _session_is_known(self, session: str) -> bool:
-        mapped = self._mapped
-        return whose(session) is not None or await self._is_there(
-            (mapped.sessions.collection, "_id", session),
-            (mapped.messages.collection, mapped.messages.session_id, session),
-            session_id=session,
-        )
+        return whose(session) is not None or await self._is_there("session", session)
 
-    async def _is_there(self, *fields: tuple[str | None, str, str], **of_memory: str) -> bool:
+    async def _is_there(self, kind: IdKind, name: str) -> bool:
         """Whether memory is stored of it, or a document of the application names it."""
-        if await self._of(Snapshot.COLLECTION).find_one(of_memory, {"_id": 1}) is not None:
-            return True
-        for collection, path, typed in fields:
-            if collection is not None and await self._names(
-                self._memory.source[collection], {path: decode_id(typed)}
-            ):
-                return True
-        return False
-
-    async def _names(self, collection: AsyncCollection[Any], query: Mapping[str, Any]) -> bool:
-        try:
-            return (await collection.find_one(query, {"_id": 1}, max_time_ms=LOOK_MILLISECONDS)) is not None
-        except ExecutionTimeout:
-            return True
+        stored = await self._of(Snapshot.COLLECTION).find_one({f"{kind}_id": name}, {"_id": 1})
+        return stored is not None or await self._memory.ids.exists(kind, decode_id(name))
 
     def _unmatched(self, view: VisibleMemory) -> EmptyBecause | None:
         facts = sum(shown.snapshot.active_facts for shown in view.shown)

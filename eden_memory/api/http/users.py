@@ -37,7 +37,7 @@ async def export(request: Request, user: UserId) -> StreamingResponse:
 async def delete(request: Request, user: UserId) -> Requested:
     """With all agents: what rests on the user's messages alone leaves memory, and blobs are made anew."""
     caller, memory = request.state.caller, doors_of(request).memory
-    user_id = await memory.ids.read("user", user)
+    user_id = await memory.ids.read("user", user, certain=True)
     demand_everywhere(caller, typed(user_id, "user"))
     service = memory.agent(asked_by=f"http:{caller.name}"[:256])
     return Requested(request_id=await service.forget("user", user_id))

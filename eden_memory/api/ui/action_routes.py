@@ -151,7 +151,7 @@ def _given(here: Visit, form: ChangeForm) -> dict[str, Any]:
 
 async def _forget(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
     if place.what == "user":
-        user = await here.doors.memory.ids.read("user", place.id)
+        user = await here.doors.memory.ids.read("user", place.id, certain=True)
         demand_everywhere(here.caller, typed(user, "user"))
         asked_by = f"{DOOR}:{here.caller.name}"[:256]
         return await here.doors.memory.agent(asked_by=asked_by).forget("user", user)
