@@ -73,7 +73,10 @@ REFUSAL = re.compile(r"not authorized on (\w+)(?: to execute command \{ (\w+):)?
 def describe(error: BaseException) -> str:
     """Return the class of an error and, as far as it is safe, its cause: a code, field paths, our own words."""
     name = type(error).__name__
-    detail = _detail(error) or _place(error)
+    try:
+        detail = _detail(error) or _place(error)
+    except Exception:  # noqa: BLE001 - whoever handles an error meets no second one
+        detail = _place(error)
     return f"{name}: {detail}" if detail else name
 
 
@@ -122,6 +125,11 @@ def _of_any(error: Any) -> str:
     if (mark := getattr(error, "problem_mark", None)) is not None:
         return f"line {mark.line + 1}, column {mark.column + 1}"
     return ""
+
+
+def _of_pydantic(error: Any) -> str:
+    """The fields of a value that does not fit; of a value that cannot be written nothing, as it is quoted."""
+    return reasons(error) if hasattr(error, "errors") else ""
 
 
 def _of_mongodb(error: Any) -> str:
@@ -200,7 +208,7 @@ LIBRARIES: Mapping[str, Callable[[Any], str]] = {
     "pymongo": _of_mongodb,
     "aiokafka": _of_aiokafka,
     "cimpl": _of_librdkafka,
-    "pydantic_core": reasons,
+    "pydantic_core": _of_pydantic,
 }
 """By the package that an error is of."""
 

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args, get_origin
 
 import json_repair
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
 
 from eden_memory.errors import PermanentError, ProviderError, QuestionSpent
 from eden_memory.models.provider_calls import THOUGHT, Completion, PromptTurn, candidates, found_json, loaded
@@ -101,7 +101,15 @@ def _repaired(text: str, *, of_items: bool) -> Iterator[tuple[Any, bool]]:
     if of_items and begin is not None and end - begin.start() <= LONGEST_REPAIRED:
         with suppress(ValueError, RecursionError):
             # Opened as a list: else it keeps only the last of several objects that follow each other.
-            yield json_repair.loads(f"[{mended[0][begin.start() : end]}", skip_json_loads=True), True
+            yield _mended(f"[{mended[0][begin.start() : end]}"), True
+
+
+def _mended(text: str) -> Any:
+    """Return the value of a text that is not quite JSON.
+
+    json-repair reads the two escapes of an emoji as two characters, which no JSON can hold: read again, they are one.
+    """
+    return json.loads(json.dumps(json_repair.loads(text, skip_json_loads=True)))
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -132,7 +140,7 @@ def _each_once(value: A) -> A:
     stated = cast("list[ModelAnswer]", getattr(value, items[0]))
     first: dict[str, ModelAnswer] = {}
     for item in stated:
-        first.setdefault(item.model_dump_json(), item)
+        first.setdefault(repr(item), item)
     return value.model_copy(update={items[0]: [*first.values()]})
 
 
@@ -160,9 +168,11 @@ def _valid(found: Any, kind: type[A], *, repaired: bool) -> A | None:
     if repaired and issubclass(kind, JudgedItem):
         fields |= {"about": "person", "sensitive": True}
     try:
-        return kind.model_validate(fields, context=AS_SAID)
-    except ValidationError:
+        item = kind.model_validate(fields, context=AS_SAID)
+        item.model_dump_json()
+    except (ValidationError, PydanticSerializationError):  # the latter: half of an emoji
         return None
+    return item
 
 
 def _numbers(said: Any) -> list[int]:
@@ -199,7 +209,7 @@ def _cut_off(text: str) -> Iterator[tuple[Any, bool]]:
         yield from_json(mended, allow_partial=True), mended != text[text.find("{") :]
     if len(mended) <= LONGEST_REPAIRED:
         with suppress(ValueError, RecursionError):
-            yield json_repair.loads(mended[: max(map(mended.rfind, "}]")) + 1], skip_json_loads=True), True
+            yield _mended(mended[: max(map(mended.rfind, "}]")) + 1]), True
 
 
 def _named(error: ValidationError) -> str:

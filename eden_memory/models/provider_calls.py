@@ -60,6 +60,11 @@ class Completion:
     tokens: Tokens
     response_model: str | None = None
 
+    def __post_init__(self) -> None:
+        """Replace single halves of surrogate pairs: no text that holds one can be stored or read."""
+        text = self.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        object.__setattr__(self, "text", text)
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:

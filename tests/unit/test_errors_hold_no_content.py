@@ -74,6 +74,15 @@ class Closed(BaseModel):
     number: int
 
 
+class TextlessError(EdenError):
+    """Its text is an error."""
+
+    __module__ = "eden_memory.errors"
+
+    def __str__(self) -> str:
+        raise ValueError(SECRET)
+
+
 def closed(fields: dict[str, Any]) -> Callable[[], object]:
     """A value for it."""
     return lambda: Closed.model_validate(fields)
@@ -161,6 +170,11 @@ ERRORS: dict[str, tuple[Callable[[], object], str]] = {
     "BSON": (lambda: encode({"text": SECRET, "x": object()}), "InvalidDocument"),
     "pydantic": (closed({"number": SECRET}), "ValidationError: number: int_parsing"),
     "pydantic, extra": (closed({"number": 1, SECRET: 1}), "ValidationError: value: extra_forbidden"),
+    "pydantic, written": (
+        lambda: Closed.model_construct(number=f"{SECRET} \ud83d").model_dump_json(warnings=False),
+        "PydanticSerializationError: at ",
+    ),
+    "textless": (raising(TextlessError(SECRET)), "TextlessError: at "),
     "json": (lambda: json.loads(f'{{"text": "{SECRET}"'), "JSONDecodeError: line 1, column"),
     "orjson": (lambda: orjson.loads(f'{{"text": "{SECRET}"'), "JSONDecodeError: line 1, column"),
     "key": (lambda: dict[str, int]()[SECRET], "KeyError: at "),

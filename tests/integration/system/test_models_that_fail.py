@@ -95,6 +95,23 @@ async def test_what_can_never_succeed_is_given_up_once_and_its_reflections_are_f
     await _asked_anew(shared, session, names)
 
 
+async def test_of_an_answer_that_must_be_repaired_an_emoji_is_remembered(shared: System) -> None:
+    def script(asked: Asked) -> Said:
+        said = obey(asked)
+        return json.dumps(said).replace("'", '"') if asked.kind in ("facts", "decisions") else said
+
+    shared.models.script = script
+    try:
+        session = await shared.session("emma")
+        await shared.told(session, "emma", "fact user: Emma said 'hi' same-wave \U0001f600.")
+        await shared.told(
+            session, "emma", "fact user: Emma said 'hi' same-wave \U0001f600 moreover on Monday."
+        )
+    finally:
+        shared.models.script = obey
+    assert await shared.facts("emma") == ['Emma said "hi" same-wave \U0001f600 moreover on Monday.']
+
+
 async def _asked_anew(shared: System, session: str, names: list[str]) -> None:
     """`eden dead retry`: the answers so far are not reused, and what was acted on is not published again."""
     before = shared.models.tally.calls["facts"]

@@ -36,6 +36,10 @@ BOTH = [("Ana drinks tea.", [1]), ("The cat is Mia.", [2])]
         (AS_WRITTEN.replace("tea.", r"tea \ud83d."), [("Ana drinks tea .", [1]), BOTH[1]], 0),
         (AS_WRITTEN.replace("tea.", r"tea \ud83c\udf75 \q"), [("Ana drinks tea 🍵 \\q", [1]), BOTH[1]], 0),
         (AS_WRITTEN.replace("tea.", 'the "tea" of'), [('Ana drinks the "tea" of', [1]), BOTH[1]], 0),
+        (AS_WRITTEN.replace("tea.", r'the "tea" \ud83c\udf75'), [('Ana drinks the "tea" 🍵', [1]), BOTH[1]], 0),
+        (AS_WRITTEN.replace('", "scope', r' \ud83c\udf75" "scope', 1), [("Ana drinks tea. 🍵", [1]), BOTH[1]], 0),
+        (repr({"facts": [TEA, CAT]}).replace("tea.", r"tea \ud83c\udf75"), [("Ana drinks tea 🍵", [1]), BOTH[1]], 0),
+        (repr({"facts": [TEA, CAT]}).replace("tea.", "tea \ud83c"), BOTH[1:], 1),
         (json.dumps([TEA, CAT]), BOTH, 0),
         (f"Here they are:\n{json.dumps([TEA, CAT])}", BOTH, 0),
         (f"{json.dumps(TEA)}\n{json.dumps(CAT)}", BOTH, 0),
@@ -101,6 +105,27 @@ def test_of_decisions_one_without_its_nulls_is_read_and_one_without_a_decision_i
     found = readable(json.dumps(said), FactDecisions)
     assert isinstance(found, tuple)
     assert ([item.fact for item in found[0].decisions], found[1]) == (["N1"], 1)
+
+
+def test_of_decisions_in_a_repaired_text_an_emoji_is_read() -> None:
+    said = {
+        "fact": "N1",
+        "decision": "UPDATE",
+        "existing": "K1",
+        "text": "Ana drinks tea 🍵.",
+        "reason": None,
+    }
+    text = json.dumps({"decisions": [said]}).replace("drinks", '"drinks"')
+    found = readable(text, FactDecisions)
+    assert isinstance(found, tuple)
+    assert [item.text for item in found[0].decisions] == ['Ana "drinks" tea 🍵.']
+
+
+def test_of_an_answer_that_is_cut_off_and_must_be_repaired_an_emoji_is_read() -> None:
+    cut = AS_WRITTEN.replace("tea.", r'the "tea" \ud83c\udf75')[:-20]
+    found = complete_items(cut, ExtractedFacts)
+    assert isinstance(found, tuple)
+    assert [fact.text for fact in found[0].facts] == ['Ana drinks the "tea" 🍵']
 
 
 def test_a_blob_is_mended_but_never_completed() -> None:
