@@ -89,7 +89,10 @@ class Comparison:
         if near is None:
             return _refusal(choice.decision, "the two facts were not compared")
         new, known = self.as_shown[fact_id], self.as_shown[choice.target]
-        least_alike, least_shared = SAME if choice.decision == "NONE" else ABOUT
+        same = choice.decision == "NONE" or (
+            choice.text is not None and normalised(choice.text) == normalised(known)
+        )
+        least_alike, least_shared = SAME if same else ABOUT
         reached = (near >= least_alike, _share(new, known) >= least_shared)
         if not any(reached):
             return _refusal(choice.decision, "the two facts have too little in common")
@@ -97,8 +100,10 @@ class Comparison:
             return _refusal(
                 choice.decision, "it did so for many facts, and these two have too little in common"
             )
-        if choice.decision == "NONE" and _numbers(new) - _numbers(known):
+        if same and _numbers(new) - _numbers(known):
             return _refusal(choice.decision, "the new fact names another number")
+        if choice.text is not None and not same and not _merges(choice.text, new, known):
+            return _refusal(choice.decision, "its text leaves out what the facts say")
         return None
 
 
@@ -163,10 +168,26 @@ def _share(one: str, other: str) -> float:
     return len(said & known) / max(1, min(len(said), len(known)))
 
 
+def _merges(text: str, new: str, known: str) -> bool:
+    """Return whether a merged text has words of both facts, one that only the new one has, and its numbers.
+
+    The new fact itself may replace the known one, as a DELETE would.
+    """
+    if normalised(text) == normalised(new):
+        return True
+    said, stated, before = set(_parts(text)), _beginnings(new), _beginnings(known)
+    both = all(words and len(said & words) >= ABOUT[1] * len(words) for words in (stated, before))
+    added = {word for word in stated - before if not word.isdigit()}
+    return both and (not added or bool(said & added)) and not _numbers(new) - _numbers(text)
+
+
 def _beginnings(text: str) -> set[str]:
-    """Return the first letters of a text's words but the first: endings differ."""
-    parts = [pair or word[:5] for pair, word in _PART.findall(re.sub(r"['\u2019]s\b", "", normalised(text)))]
-    return set(parts[1:])
+    return set(_parts(text)[1:])
+
+
+def _parts(text: str) -> list[str]:
+    """Return the first letters of a text's words: endings differ."""
+    return [pair or word[:5] for pair, word in _PART.findall(re.sub(r"['\u2019]s\b", "", normalised(text)))]
 
 
 def _numbers(text: str) -> set[str]:

@@ -190,7 +190,7 @@ async def test_earlier_new_facts_are_candidates_behind_the_known_ones() -> None:
     await kit.decide(
         proposal("one", PORTO),
         proposal("two", "In Porto Ana lives"),
-        proposal("three", "Ana lives in Porto since May 2"),
+        proposal("three", "Ana lives in Porto since this May"),
     )
     ((material, _),) = kit.model.asked
     assert [sorted(one.candidates) for one in material.new] == [[1], [1, 2], [1, 2, 3]]
@@ -268,6 +268,45 @@ async def test_more_than_a_few_deletes_of_one_answer_need_facts_that_are_alike_i
     await known(kit, *(f"{who} lives in {where}" for who, where in places))
     await kit.decide(proposal("one", *(f"{who} lives now elsewhere alone" for who, _ in places)))
     assert len(kit.memory.texts()) == left
+
+
+DOSE, OTHER_DOSE = "Ana takes 20 mg of Ramipril", "Ana takes 40 mg of Torasemid at night"
+
+
+@pytest.mark.parametrize(
+    ("before", "new", "text"),
+    [
+        (DOSE, OTHER_DOSE, DOSE),
+        (DOSE, OTHER_DOSE, f"{DOSE.upper()}."),
+        (DOSE, OTHER_DOSE, "Ana takes 20 mg of Ramipril at night"),
+        (DOSE, OTHER_DOSE, "Ana takes 40 mg"),
+        (LYON, PORTO, "Yes."),
+        (LYON, PORTO, "Bob lives in Rome"),
+        (LYON, PORTO, "Ana lives in Lyon since May"),
+    ],
+)
+async def test_an_update_whose_text_leaves_out_what_is_new_adds_it(before: str, new: str, text: str) -> None:
+    kit = bench(said(1, "UPDATE", 1, text))
+    await known(kit, before)
+    (event,) = await kit.decide(proposal("one", new))
+    assert kit.memory.texts() == sorted([before, new])
+    assert event.reason is not None
+    assert event.reason.startswith("the model answered UPDATE, but ")
+
+
+@pytest.mark.parametrize(
+    ("before", "new", "text"),
+    [
+        (LYON, "In Lyon Ana lives", LYON),
+        (DOSE, "Ana takes 40 mg of Ramipril", "Ana takes 40 mg of Ramipril"),
+        (DOSE, OTHER_DOSE, "Ana takes 20 mg of Ramipril and, at night, 40 mg of Torasemid"),
+    ],
+)
+async def test_an_update_whose_text_says_both_facts_is_carried_out(before: str, new: str, text: str) -> None:
+    kit = bench(said(1, "UPDATE", 1, text))
+    await known(kit, before)
+    await kit.decide(proposal("one", new))
+    assert kit.memory.texts() == [text]
 
 
 async def test_a_decision_that_was_refused_is_refused_again_after_a_crash() -> None:
