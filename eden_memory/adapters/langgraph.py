@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from eden_memory.adapters.conversation import ConversationMemory
 from eden_memory.api.service import Memory, MemoryService
-from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.id_reader_store import IdKind
 from eden_memory.errors import Invalid, NotFound, needs_extra
 from eden_memory.memory.memory_views import FactView
 from eden_memory.mongo.application_ids import TYPED, raw

@@ -15,7 +15,7 @@ from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.context.recent_message_store import RecentMessages
-from eden_memory.directory.id_reader import IdReader
+from eden_memory.directory.id_reader_store import IdReader
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.memory.browsing_store import Browsing

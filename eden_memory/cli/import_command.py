@@ -18,7 +18,7 @@ from eden_memory.cli import terminal
 from eden_memory.cli.live_namespace import typed_id, typed_id_or_none
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.structured_logs import warnings_only
-from eden_memory.directory.id_reader import DEFAULT
+from eden_memory.directory.id_reader_store import DEFAULT
 from eden_memory.errors import Invalid
 from eden_memory.files.chat_items import chatgpt, claude
 from eden_memory.files.file_items import markdown, mem0

@@ -15,7 +15,7 @@ from eden_memory.access.admission_store import RIGHTS, SHORTEST_HASH, ApiKeys, R
 from eden_memory.cli.live_namespace import typed_id
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
-from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.id_reader_store import IdKind
 from eden_memory.errors import EdenError, describe
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect

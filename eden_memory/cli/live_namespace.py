@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.directory.id_reader import IdKind, IdReader
+from eden_memory.directory.id_reader_store import IdKind, IdReader
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints, mongodb_endpoint
 from eden_memory.mongo.client import connect

@@ -10,7 +10,7 @@ import typer
 from eden_memory.api.mcp.mcp_server import serve_stdio
 from eden_memory.api.service import Memory
 from eden_memory.cli import structured_logs
-from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.id_reader_store import IdKind
 from eden_memory.settings import Settings
 
 Agent = Annotated[

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
-from eden_memory.directory.id_reader import IdReader
+from eden_memory.directory.id_reader_store import IdReader
 from eden_memory.errors import EdenError, describe
 from eden_memory.memory.memory_index_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.memory.snapshot_store import refuse_unhiding

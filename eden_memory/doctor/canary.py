@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.service import MemoryService
-from eden_memory.directory.id_reader import IdReader
+from eden_memory.directory.id_reader_store import IdReader
 from eden_memory.doctor.finding import Finding
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record

@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.readers import Readers
-from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.id_reader_store import IdKind
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import Page

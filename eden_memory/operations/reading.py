@@ -10,7 +10,7 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line, query_of
-from eden_memory.directory.id_reader import default_agent
+from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.errors import EdenError, Invalid, describe
 from eden_memory.limits import RECALLED_FACTS
 from eden_memory.logs import LibraryLogger

@@ -9,7 +9,7 @@ from bson.errors import InvalidId
 
 from eden_memory.access.admission_store import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
-from eden_memory.directory.id_reader import IdReader
+from eden_memory.directory.id_reader_store import IdReader
 from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none

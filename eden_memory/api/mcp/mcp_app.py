@@ -16,7 +16,7 @@ from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.mcp_connection import HEADERS, Connection
 from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.api.service import Memory
-from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.id_reader_store import IdKind
 from eden_memory.errors import EdenError
 
 CONNECTION = "eden.connection"

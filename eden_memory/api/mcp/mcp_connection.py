@@ -8,7 +8,7 @@ from mcp.server.context import ServerRequestContext
 
 from eden_memory.access.admission_store import Caller, Right, only_id
 from eden_memory.api.service import Memory
-from eden_memory.directory.id_reader import DEFAULT, IdKind, IdReader
+from eden_memory.directory.id_reader_store import DEFAULT, IdKind, IdReader
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id

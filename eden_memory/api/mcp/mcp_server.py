@@ -19,7 +19,7 @@ from eden_memory.api.mcp.resources import ContextResources
 from eden_memory.api.mcp.tools import register
 from eden_memory.api.service import Memory
 from eden_memory.api.tool import wrong_arguments
-from eden_memory.directory.id_reader import IdKind
+from eden_memory.directory.id_reader_store import IdKind
 
 INSTRUCTIONS = (
     "Long-term memory of earlier conversations. Read get_memory_context when a conversation begins; use "

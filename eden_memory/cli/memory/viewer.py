@@ -14,7 +14,7 @@ from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.terminal import plain
-from eden_memory.directory.id_reader import default_agent
+from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.errors import NotFound
 from eden_memory.mongo.application_ids import TYPED

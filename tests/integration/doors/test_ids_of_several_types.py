@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from eden_memory.directory.id_reader import SAMPLE
+from eden_memory.directory.id_reader_store import SAMPLE
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import Doors, doors_of, namespaced
 from tests.servers import TestServers
