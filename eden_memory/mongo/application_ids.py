@@ -53,8 +53,3 @@ def id_of(text: str, name: str) -> Any:
     value = raw(text, name) if TYPED.match(text) else text
     typed(value, name)
     return value
-
-
-def typed_id_of(text: str, name: str) -> str:
-    """Return the same id as typed text, always in one form."""
-    return typed(id_of(text, name), name)

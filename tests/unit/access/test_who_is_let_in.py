@@ -16,7 +16,7 @@ from eden_memory.access.admission_store import (
 )
 from eden_memory.api.http.routes import tag_is_known
 from eden_memory.errors import NotAnId
-from eden_memory.mongo.application_ids import id_of, typed_id_of
+from eden_memory.mongo.application_ids import id_of, typed
 from eden_memory.schemas.ids import encode
 
 ADA = Caller("ada", frozenset({"s.a"}), frozenset({"s.ada"}), frozenset({"read"}))
@@ -54,7 +54,7 @@ def test_requests_beyond_the_limit_wait_for_their_turn_and_no_longer() -> None:
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text[1:2] != "."))
 def test_plain_text_is_a_text_id(text: str) -> None:
     assert id_of(text, "user") == text
-    assert typed_id_of(text, "user").startswith("s.")
+    assert typed(id_of(text, "user"), "user").startswith("s.")
 
 
 @given(st.one_of(st.text(min_size=1, max_size=40), st.integers(-(2**63), 2**63 - 1), st.uuids()))
@@ -70,8 +70,8 @@ def test_what_looks_typed_and_is_none_is_no_id(text: str) -> None:
 
 def test_five_and_the_text_of_it_are_two_ids() -> None:
     assert (id_of("i.5", "user"), id_of("5", "user"), id_of("s.5", "user")) == (5, "5", "5")
-    assert typed_id_of("i.005", "user") == "i.5"
-    assert typed_id_of("s.%62ob", "user") == "s.bob"
+    assert typed(id_of("i.005", "user"), "user") == "i.5"
+    assert typed(id_of("s.%62ob", "user"), "user") == "s.bob"
 
 
 @pytest.mark.parametrize(
