@@ -185,12 +185,14 @@ def _numbers(said: Any) -> list[int]:
 def complete_items(text: str, answer: type[A]) -> tuple[A, int] | str:
     """Return the complete items of an answer that was cut off, as `readable` does; TRUNCATED if there are none.
 
-    An item that was cut off in a list of numbers without an end is complete but for these.
+    An item that was cut off in a list of numbers without an end is complete but for these. Items in a thought that
+    was cut off are drafts.
     """
-    if (items := _items_of(answer)) is None:
+    items, answered = _items_of(answer), THOUGHT.sub("", text)
+    if items is None or answered.lstrip().lower().startswith("<think"):
         return TRUNCATED
     name, _ = items
-    for said, repaired in _cut_off(THOUGHT.sub("", text)):
+    for said, repaired in _cut_off(answered):
         stated = cast("dict[str, Any]", said).get(name) if isinstance(said, dict) else None
         if isinstance(stated, list):
             *whole, last = cast("list[Any]", stated) or [None]

@@ -430,6 +430,17 @@ async def test_an_item_whose_numbers_never_end_is_complete_but_for_these() -> No
     assert len(provider.asked) == 2
 
 
+@pytest.mark.parametrize("opened", ["<think>", "\n<Thinking>The form is ", "<think>a</think>\n<think>"])
+async def test_items_of_a_thought_that_was_cut_off_are_no_answer(opened: str) -> None:
+    provider = FakeChat([completion(opened + CUT, "truncated")] * 2 + ['{"facts": []}'])
+    part = replace(PROMPT, takes_part=True)
+    answered = await model_over(provider, MemoryAnswers()).ask(part, ExtractedFacts, asking())
+    assert answered.value.facts == []
+    thought = completion(f"<think>{CUT}</think>{CUT}", "truncated")
+    answered = await model_over(FakeChat([thought]), MemoryAnswers()).ask(part, ExtractedFacts, asking())
+    assert answered.value.facts == [FACT]
+
+
 async def test_of_a_cut_list_one_bad_item_is_left_out() -> None:
     cut = CUT.replace('"a"', "5", 1).replace('"text": "a"', '"text": "C:\\a\\q"', 1)
     found = complete_items(cut, ExtractedFacts)
