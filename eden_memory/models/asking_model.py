@@ -283,6 +283,11 @@ class _Question(Generic[A]):
         """Whose question it is."""
         return self.asking.session_id or self.asking.scope or self.unit
 
+    @property
+    def user(self) -> str:
+        """Who brought it about; its session, if that is of several users."""
+        return self.asking.user_id or self.session
+
     def ask_anew(self, kept: Answer) -> None:
         """Continue behind answers that could not be read as if there were none."""
         self.key = next_key(kept.id, kept.text or "")
@@ -403,7 +408,7 @@ class AskingModel:
 
     def _set_aside(self, question: _Question[A]) -> ProviderError:
         self._budget.settled(question.unit)
-        return self._readings.unreadable(question.of, question.unit, question.session)
+        return self._readings.unreadable(question.of, question.unit, question.session, question.user)
 
     async def _keep(self, question: _Question[A], arrived: Answer) -> tuple[Answer, bool]:
         """Store an answer; return what is stored, and whether that is another worker's.
@@ -453,7 +458,7 @@ class AskingModel:
             return None
         value, unreadable = found
         if not again:
-            self._readings.readable(question.of)
+            self._readings.readable(question.of, question.user)
         LLM_UNREADABLE.labels(question.asking.stage, kept.model).inc(0 if again else unreadable)
         ended: CallOutcome = "truncated" if kept.invalid == TRUNCATED else "answered"
         self._note(question, kept, ended, items=_items(value), again=again)

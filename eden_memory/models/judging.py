@@ -255,7 +255,8 @@ SHORT_NOTE = (
 
 
 SEVERAL = 3
-"""This many sessions in a row had no answer that can be read: the model is at fault, not what it was asked."""
+"""If this many sessions in a row had no answer that can be read, the model is at fault, unless they are of few users
+and it answers others readably."""
 
 HOLD = 60.0
 """Seconds between the attempts of a question that waits to learn whether others are answered readably."""
@@ -269,7 +270,10 @@ class Readings:
 
     def __init__(self) -> None:
         self._read: Counter[str] = Counter()
-        self._failing: dict[str, set[str]] = {}
+        self._failing: dict[str, dict[str, str]] = {}
+        """The user of each session."""
+        self._readers: dict[str, set[str]] = {}
+        """Several users at most who had readable answers in this process."""
         self._held: OrderedDict[str, int] = OrderedDict()
         """Number of answers read when a question was set aside, by unit."""
         self._probes: dict[str, tuple[int, float]] = {}
@@ -280,12 +284,19 @@ class Readings:
         return self._read[of]
 
     def fails(self, of: str) -> bool:
-        """Return whether the answers to several sessions in a row could not be read."""
-        return len(self._failing.get(of, ())) >= SEVERAL
+        """Return whether the answers to several sessions in a row could not be read.
 
-    def readable(self, of: str) -> None:
+        Those of few users do not count if others had readable answers: their messages may bring that about.
+        """
+        failing = self._failing.get(of, {})
+        users = {*failing.values()}
+        return len(failing) >= SEVERAL and (len(users) >= SEVERAL or self._readers.get(of, set()) <= users)
+
+    def readable(self, of: str, user: str) -> None:
         """Record an answer that could be read."""
         self._read[of] += 1
+        if len(readers := self._readers.setdefault(of, set())) < SEVERAL:
+            readers.add(user)
         self._failing.pop(of, None)
         self._probes.pop(of, None)
 
@@ -298,9 +309,9 @@ class Readings:
             raise self._doubt(of, session, left)
         self._probes[of] = probes + 1, monotonic() + growing(PROBES, probes + 1)
 
-    def unreadable(self, of: str, unit: str, session: str) -> ProviderError:
+    def unreadable(self, of: str, unit: str, session: str, user: str) -> ProviderError:
         """Record a question without a readable answer; return what to raise while it may be the model's fault."""
-        self._failing.setdefault(of, set()).add(session)
+        self._failing.setdefault(of, {})[session] = user
         self._held.pop(unit, None)
         self._held[unit] = self._read[of]
         while len(self._held) > REMEMBERED:

@@ -292,6 +292,23 @@ async def test_one_session_whose_answers_can_never_be_read_pauses_nothing(shared
     assert outages() == before
 
 
+async def test_several_sessions_of_one_user_that_can_never_be_read_are_given_up_and_pause_nothing(
+    shared: System,
+) -> None:
+    await shared.told(await shared.session("uma"), "uma", "fact user: Uma has a boat.")
+    given_up, before = len(await shared.dead()), outages()
+    sessions = [await shared.session("vic") for _ in range(3)]
+    for session in sessions:
+        await shared.write(session, "vic", f"fact user: Vic is {WORD}.")
+        await shared.form(session)
+
+    async def given() -> bool:
+        return len(await shared.dead()) == given_up + len(sessions)
+
+    await until(given, "the windows are given up")
+    assert outages() == before
+
+
 async def test_a_full_outage_gives_up_nothing_and_ends_by_itself(shared: System, models: Serving) -> None:
     given_up = len(await shared.dead())
     models.change(outage=True)

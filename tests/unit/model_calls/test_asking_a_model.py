@@ -181,9 +181,9 @@ async def test_one_question_without_readable_answers_waits_unpaid_until_others_a
     assert len(provider.asked[-1]) == 1, "asked anew, without what could not be read"
 
 
-async def unanswered(model: AskingModel, number: int) -> ProviderError:
+async def unanswered(model: AskingModel, number: int, **more: str) -> ProviderError:
     """Why a question of another session has no answer."""
-    fields = {"cause": f"e{number}", "session_id": f"s.{number}"}
+    fields = {"cause": f"e{number}", "session_id": f"s.{number}", **more}
     with pytest.raises(ProviderError) as raised:
         await ask_of(model, number, **fields)
     return raised.value
@@ -219,6 +219,27 @@ async def test_several_sessions_in_a_row_without_readable_answers_are_an_outage(
     provider.says = [GOOD]
     for number in (2, 1, 3, 4):
         assert await ask_of(model, number, session_id=f"s.{number}") == "all of it"
+
+
+async def test_sessions_of_one_user_are_no_outage_while_the_answers_to_others_can_be_read() -> None:
+    provider = FakeChat([GOOD])
+    model = model_over(provider, MemoryAnswers())
+    await ask_of(model, 9, user_id="u.ana", session_id="s.9")
+    provider.says = ["I would rather answer in prose."]
+    for _ in range(3):
+        for number in range(5):
+            error = await unanswered(model, number, user_id="u.ben")
+            assert (error.counts, error.alone) == (True, True), "it is given up after all its attempts"
+    assert len(provider.asked) == 1 + 5 * 3, "waiting costs nothing"
+
+
+async def test_an_outage_is_found_by_the_sessions_of_the_only_user() -> None:
+    provider = FakeChat([GOOD])
+    model = model_over(provider, MemoryAnswers())
+    await ask_of(model, 9, user_id="u.ana", session_id="s.9")
+    provider.says = ["<html>Bad gateway</html>"]
+    errors = [await unanswered(model, number, user_id="u.ana") for number in range(3)]
+    assert [(error.counts, error.alone) for error in errors] == [(True, True)] * 2 + [(False, False)]
 
 
 async def test_what_was_set_aside_is_asked_anew_after_a_restart_with_another_model() -> None:
