@@ -234,11 +234,16 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
 
 
 def _contradicts(new: str, old: str) -> bool:
-    """Return whether one of two texts denies all that the old one says, or a part of its only statement."""
+    """Return whether one of two texts denies all that the old one says, or a part of its only statement.
+
+    A denial with more words denies less: who drinks no coffee on Mondays may drink it on other days.
+    """
     denial = content(" ".join(pattern("{ended}").findall(f"{new} {old}"))) | content("longer more")
     said, known = content(new) - denial, content(old) - denial
-    parts = says(new, "ended") and not pattern(r"[,;]|\b(?:and|or|but)\b").search(old)
-    return bool(known) and (known <= said or (parts and bool(said) and said <= known))
+    if not known or not says(new, "ended"):
+        return bool(known) and known <= said
+    parts = not pattern(r"[,;]|\b(?:and|or|but)\b").search(old)
+    return known == said or (parts and bool(said) and said <= known)
 
 
 def _speaks_of(text: str) -> frozenset[str]:

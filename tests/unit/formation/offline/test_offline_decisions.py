@@ -51,6 +51,7 @@ OTHER = [
     ("Ann Berg meets Carl on Monday.", "Ann Berg meets Tim on Tuesday.", 0.95),
     ("Ann Berg likes coffee and hates tea.", "Ann Berg likes coffee.", 0.95),
     ("Ann Berg lives in Lund.", "Ann Berg no longer lives in Oslo.", 0.93),
+    ("Ann Berg drinks coffee.", "Ann Berg no longer drinks coffee on Mondays.", 0.93),
 ]
 
 
