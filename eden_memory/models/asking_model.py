@@ -447,6 +447,7 @@ class AskingModel:
         if kept.invalid == SET_ASIDE:
             if self._readings.waits(question.of, question.unit):
                 raise self._set_aside(question)
+            question.read_before = self._readings.read_before(question.unit, question.read_before)
             question.ask_anew(kept)
             return None
         found = await question.value_of(kept)

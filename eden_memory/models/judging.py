@@ -322,6 +322,10 @@ class Readings:
         """Return whether nothing has been learnt since a question was set aside in this process."""
         return not self.fails(of) and self._held.get(unit) == self._read[of]
 
+    def read_before(self, unit: str, otherwise: int) -> int:
+        """Return how many answers could be read when a question was set aside, if this process did that."""
+        return self._held.get(unit, otherwise)
+
     def _doubt(self, of: str, session: str, seconds: float) -> ProviderError:
         if self.fails(of):
             reason = f"answers to several sessions in a row cannot be read ({of}): check the model and its endpoint"

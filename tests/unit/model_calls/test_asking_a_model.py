@@ -181,6 +181,17 @@ async def test_one_question_without_readable_answers_waits_unpaid_until_others_a
     assert len(provider.asked[-1]) == 1, "asked anew, without what could not be read"
 
 
+async def test_a_question_set_aside_is_given_up_if_others_were_answered_and_it_still_cannot_be_read() -> None:
+    provider = unreadable_for(PROMPT.user)
+    model = model_over(provider, MemoryAnswers())
+    with pytest.raises(ProviderError):
+        await ask(model, session_id="s.1")
+    await another_is_answered(model, 1)
+    with pytest.raises(UnreadableAnswers):
+        await ask(model, session_id="s.1")
+    assert len(provider.asked) == 3 + 1 + 3
+
+
 async def unanswered(model: AskingModel, number: int, **more: str) -> ProviderError:
     """Why a question of another session has no answer."""
     fields = {"cause": f"e{number}", "session_id": f"s.{number}", **more}
