@@ -34,7 +34,7 @@ ABOUT = (0.5, 0.3)
 Both were measured on our sets of changes (docs/formation.md).
 """
 MANY = 3
-"""If one answer has more decisions of a kind, each needs both: a weak model says the same of everything."""
+"""If one answer has a decision for more texts, each needs both: a weak model says the same of everything."""
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Scripts that put no spaces between words: there, pairs of characters are compared."""
 _PART = re.compile(rf"(?=([{_UNSPACED}]{{2}}))|([^\W_{_UNSPACED}]+)")
@@ -71,7 +71,7 @@ class Comparison:
     near: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     """The facts that each new one was compared with: 0 is unrelated, 1 equal."""
     often: frozenset[str] = frozenset()
-    """The decisions of which the answer had more than `MANY`."""
+    """The decisions that the answer had for more than `MANY` different texts."""
     considered: Mapping[str, tuple[Considered, ...]] = field(
         default_factory=dict[str, tuple[Considered, ...]]
     )
@@ -135,7 +135,8 @@ def compared(
             choices[new.fact_id] = choice
         else:
             refused[new.fact_id] = choice
-    counted = Counter(choice.decision for choice in choices.values())
+    stated = {(choice.decision, normalised(texts[fact_id])) for fact_id, choice in choices.items()}
+    counted = Counter(decision for decision, _ in stated)
     checked = Comparison(
         near={
             fact.fact_id: {

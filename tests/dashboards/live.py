@@ -124,7 +124,9 @@ class Live:
         session = await self.system.session("una")
         await self.write(session, "una", f"fact user: Una is {WORD}.", "Yes.", "No.", "Well.")
         await self.system.form(session)
-        await self.chat("otto", "fact user: The cabin is dry.", items=1)  # others can be read: it is not the model
+        await self.chat(
+            "otto", "fact user: The cabin is dry.", items=1
+        )  # others can be read: it is not the model
         producer: Any = AIOKafkaProducer(**self.system.client)
         await producer.start()
         try:

@@ -47,6 +47,7 @@ def carried(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def test_an_added_text_is_a_message_of_its_users_own_session_and_formed_at_once(kit: Kit) -> None:
+    await kit.database["agents"].insert_one({"_id": "a"})
     async with kit.service("a") as service:
         added = await service.add("Ada keeps bees.", user="ada")
         again = await service.add("Ada sold her bees.", user="ada")
@@ -239,6 +240,7 @@ async def test_an_export_holds_all_of_a_user_and_nothing_of_another(kit: Kit) ->
             {"_id": "w2", "session_id": "s.both", "seq": 1, "messages": _said("s.bob", "bob's words")},
         ]
     )
+    await database["agents"].insert_one({"_id": "a"})
     await database["memory_access"].insert_one(
         {"_id": fact_of(ADA), "access_count": 2, "last_accessed_at": AT}
     )

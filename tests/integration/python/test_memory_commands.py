@@ -238,7 +238,7 @@ def test_a_search_tells_its_stages_when_asked_to(filled: Settings) -> None:
     pytest.importorskip("onnxruntime")
     plain = run("search", "nothing like it at all", "--user", "nobody", "--agent", "nobody")
     assert (plain.exit_code, plain.stdout) == (0, "")
-    assert plain.stderr.startswith("nothing was found\nthere is no agent s.nobody; ")
+    assert plain.stderr.startswith("nothing was found\nthere is no agent s.nobody\n")
     of_nobody = run("search", "nothing like it at all", "--agent", "nobody")
     assert "use --user ID" in of_nobody.stderr
     assert as_json("search", "x", "--user", "nobody", "--agent", "nobody")["facts"] == []

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pymongo import AsyncMongoClient
 
@@ -17,6 +18,7 @@ from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
+from eden_memory.models import judging
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.processors import pipeline
@@ -235,11 +237,25 @@ async def prepare(settings: Settings) -> None:
 
 
 @asynccontextmanager
+async def _in_haste() -> AsyncGenerator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "HOLD", min(judging.HOLD, 1.0))
+        yield
+
+
+@asynccontextmanager
 async def stages(
     settings: Settings, names: Collection[str] = pipeline.NAMES
 ) -> AsyncGenerator[Sequence[ProcessPart]]:
-    """Tailer and stages in this process for the block; what they raise is raised."""
-    async with source_tailing.tailing(settings) as tailer, stage_parts(settings, names) as workers:
+    """Tailer and stages in this process for the block; what they raise is raised.
+
+    A question that cannot be read waits a second, not a minute, for the answers to others.
+    """
+    async with (
+        source_tailing.tailing(settings) as tailer,
+        stage_parts(settings, names) as workers,
+        _in_haste(),
+    ):
         parts = [tailer, *workers]
         tasks = [asyncio.create_task(one.run()) for one in parts]
         try:

@@ -41,7 +41,7 @@ async def shared(shared_settings: Settings, shared_models: Serving) -> AsyncGene
         patch.setattr(stage_parts, "RETRY_SECONDS", 2.0)
         patch.setattr(judging, "HOLD", 1.0)
         patch.setattr(judging, "PROBES", RetryPolicy(first=0.1, cap=0.5))
-        settings = fast(shared_settings, shared_models, run={"dead_share": 1.0})
+        settings = fast(shared_settings, shared_models)
         async with system(settings, shared_models) as running:
             yield running
 
