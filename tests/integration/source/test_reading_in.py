@@ -74,7 +74,7 @@ async def test_what_is_written_during_the_backfill_is_not_lost(chat: Kit) -> Non
 @pytest.mark.parametrize("indexed", [True, False])
 async def test_a_backfill_goes_on_where_it_was_stopped(chat: Kit, indexed: bool) -> None:
     await fill(chat, indexed=indexed)
-    slow = chat.with_tailer(batch_messages=10, commit_seconds=0.001)
+    slow = chat.with_tailer(batch_messages=1, commit_seconds=0.001)
     async with chat.topic() as topic:
         async with chat.tailing(slow):
             await until(lambda: _read(chat, 40), "some pages are read and saved")
@@ -362,7 +362,7 @@ async def test_a_merge_that_is_killed_leaves_no_file(
         await app.following()
     await garbage_token(app)
     await app.messages.update_many({}, {"$set": {"content": "changed"}})
-    slow = app.with_tailer(batch_messages=5, commit_seconds=0.001)
+    slow = app.with_tailer(batch_messages=1, commit_seconds=0.001)
     async with tailer_process(slow, tmp_path / "log") as tailer:
         await until(lambda: _merging(app), "the merge is under way")
         tailer.process.kill()
