@@ -368,6 +368,8 @@ class SearchEngine:
         if request.related and found:
             asks = await self._told(self._asks, lists, search)
             return asked_for(found, search.queries, request.top_k, ranking.unrelated, asks)
+        if len(lists) < 2:
+            return found[: search.most]
         each = [fused([query], ranking, request.search_type)[:1] for query in lists]
         bests = {scored.fact.fact_id for best in each for scored in best}
         others = [scored.fact.fact_id for scored in found if scored.fact.fact_id not in bests]

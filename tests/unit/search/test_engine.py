@@ -92,6 +92,12 @@ async def test_the_best_of_each_query_is_among_as_many_facts_for_each() -> None:
     assert [one.fact_id for one in report.facts] == ["dog 0", "cat"]
 
 
+async def test_of_one_query_the_reranked_best_is_found_alone() -> None:
+    judge = Judge({"Ana has a dog.": 0.4, "Ana has a cat.": 0.9})
+    report = await SearchEngine(BOTH, Embeds(), reranker=judge).find([AGENT], asked("a pet", top_k=1))
+    assert [one.fact_id for one in report.facts] == ["cat"]
+
+
 async def test_neither_the_embedder_nor_the_reranker_is_told_a_secret() -> None:
     embeds, told = Embeds(), list[str]()
 
