@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from eden_memory.cli.live_namespace import soon, typed_id_or_none
+from eden_memory.cli.live_namespace import agent_and_user, soon
 from eden_memory.cli.tables import show_table
 from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
@@ -38,8 +38,9 @@ def set_(
 ) -> None:
     """Set a limit, or change it: over all, of an agent, of a user, or of a user with an agent."""
     amount = limit_of(limit)
-    whose = typed_id_or_none("agent", agent), typed_id_or_none("user", user)
-    made = asyncio.run(_set(Settings(), *whose, "month" if per_month else "day", amount))
+    made = asyncio.run(
+        _set(Settings(), *agent_and_user(agent, user), "month" if per_month else "day", amount)
+    )
     typer.echo(f"budget {made.id}: {made.limit:f} USD, {made.spent:f} spent in {made.period}")
 
 
@@ -72,8 +73,7 @@ def _row(spending: Spending) -> Sequence[str | Text]:
 @app.command()
 def remove(agent: Agent = None, user: User = None, per_month: Monthly = False) -> None:
     """Remove a limit; what it held back goes on. Exit code 1 if there was none."""
-    whose = typed_id_or_none("agent", agent), typed_id_or_none("user", user)
-    name = asyncio.run(_remove(Settings(), *whose, "month" if per_month else "day"))
+    name = asyncio.run(_remove(Settings(), *agent_and_user(agent, user), "month" if per_month else "day"))
     typer.echo(f"budget {name} removed")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from eden_memory.cli.live_namespace import typed_id_or_none
+from eden_memory.cli.live_namespace import agent_and_user
 from eden_memory.cli.tables import show_table
 from eden_memory.errors import Invalid, needs
 from eden_memory.local.servers import endpoints
@@ -110,13 +110,8 @@ def _row(share: Share) -> Sequence[Any]:
 
 
 def _asked(first: str, last: str, by: By | None, agent: str | None, user: str | None) -> UsageQuery:
-    return UsageQuery(
-        first,
-        last,
-        FIELDS[by] if by else None,
-        typed_id_or_none("agent", agent or None),
-        typed_id_or_none("user", user or None),
-    )
+    field = FIELDS[by] if by else None
+    return UsageQuery(first, last, field, *agent_and_user(agent or None, user or None))
 
 
 def _month(named: str) -> tuple[str, str]:

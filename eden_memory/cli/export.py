@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eden_memory.cli.live_namespace import typed_id_or_none
+from eden_memory.cli.live_namespace import agent_and_user
 from eden_memory.cli.memory.viewer import AS_ID
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.replay.rebuild import stopped, to_its_end
@@ -37,10 +37,7 @@ def export(
 
     eden export --user ada ada.jsonl
     """
-    selection = Selection(
-        typed_id_or_none("agent", agent),
-        typed_id_or_none("user", user),
-    )
+    selection = Selection(*agent_and_user(agent, user))
     if not to_its_end(_export(Settings(), selection, file, Console(highlight=False, soft_wrap=True))):
         stopped(f"eden export {file}", "begins anew")
 

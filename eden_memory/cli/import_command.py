@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,10 +15,10 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from eden_memory.cli import terminal
-from eden_memory.cli.live_namespace import typed_id, typed_id_or_none
+from eden_memory.cli.live_namespace import agent_and_user, typed_ids
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.structured_logs import warnings_only
-from eden_memory.directory.id_reader_store import DEFAULT
+from eden_memory.directory.id_reader_store import DEFAULT, IdKind
 from eden_memory.errors import Invalid
 from eden_memory.files.chat_items import chatgpt, claude
 from eden_memory.files.file_items import markdown, mem0
@@ -121,12 +121,17 @@ def _mapping(
     file: Path | None,
 ) -> ImportMapping:
     written: Mapping[str, Any] = {} if file is None else _read(file)
-    return ImportMapping(
-        {theirs: typed_id("agent", ours) for theirs, ours in _pairs(written.get("agents"), agents)},
-        {theirs: typed_id("user", ours) for theirs, ours in _pairs(written.get("users"), users)},
-        typed_id("agent", agent or DEFAULT),
-        typed_id_or_none("user", user),
-    )
+    (of_agent,) = typed_ids([("agent", agent or DEFAULT)])
+    _, of_user = agent_and_user(None, user)
+    of_agents = _ours("agent", _pairs(written.get("agents"), agents))
+    of_users = _ours("user", _pairs(written.get("users"), users))
+    return ImportMapping(of_agents, of_users, of_agent, of_user)
+
+
+def _ours(kind: IdKind, pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    """Return our ids, typed, by theirs."""
+    typed = typed_ids((kind, ours) for _, ours in pairs)
+    return {theirs: ours for (theirs, _), ours in zip(pairs, typed, strict=True)}
 
 
 def _read(file: Path) -> Mapping[str, Any]:

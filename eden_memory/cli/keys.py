@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.access.admission_store import RIGHTS, SHORTEST_HASH, ApiKeys, Right
-from eden_memory.cli.live_namespace import typed_id
+from eden_memory.cli.live_namespace import typed_ids
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
 from eden_memory.directory.id_reader_store import IdKind
@@ -121,7 +121,7 @@ async def _connected(settings: Settings) -> AsyncGenerator[tuple[ApiKeys, Databa
 
 
 def _typed(ids: Sequence[str] | None, kind: IdKind) -> list[str] | None:
-    return [typed_id(kind, given) for given in ids] if ids else None
+    return typed_ids((kind, given) for given in ids) if ids else None
 
 
 def _rights(given: Sequence[str] | None) -> list[Right]:

@@ -1,7 +1,7 @@
 """Find the namespace for commands that open a database: the live one, or the one that is named."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -35,19 +35,24 @@ def standing(settings: Settings) -> list[str]:
     return [f"live namespace: {placement.memory}{of}"]
 
 
-def typed_id(kind: IdKind, text: str) -> str:
-    """Return an id that a person gives, typed, over a connection of its own (IdReader.read)."""
+def typed_ids(given: Iterable[tuple[IdKind, str]]) -> list[str]:
+    """Return ids that a person gives, typed, over one connection (IdReader.read); none opens none."""
+    pairs = list(given)
 
-    async def read(settings: Settings) -> str:
+    async def read(settings: Settings) -> list[str]:
         async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
-            return await IdReader(client[settings.source_database], settings).typed(kind, text)
+            ids = IdReader(client[settings.source_database], settings)
+            return [await ids.typed(kind, text) for kind, text in pairs]
 
-    return asyncio.run(read(Settings()))
+    return asyncio.run(read(Settings())) if pairs else []
 
 
-def typed_id_or_none(kind: IdKind, text: str | None) -> str | None:
-    """As `typed_id`; None stays None."""
-    return None if text is None else typed_id(kind, text)
+def agent_and_user(agent: str | None, user: str | None) -> tuple[str | None, str | None]:
+    """Return the ids of an agent and a user that a person gives, typed; None stays None."""
+    named: dict[IdKind, str | None] = {"agent": agent, "user": user}
+    given: dict[IdKind, str] = {kind: text for kind, text in named.items() if text is not None}
+    found = dict(zip(given, typed_ids(given.items()), strict=True))
+    return found.get("agent"), found.get("user")
 
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from eden_memory.cli.live_namespace import typed_id, typed_id_or_none
+from eden_memory.cli.live_namespace import agent_and_user, typed_ids
 from eden_memory.cli.tables import show_table
 from eden_memory.directory.stream_store import NAMES, SETTABLE, StreamName, StreamStore, label
 from eden_memory.errors import Invalid
@@ -32,7 +32,7 @@ def list_(
     agent: Annotated[str | None, typer.Option(help="only of this agent")] = None, as_json: AsJson = False
 ) -> None:
     """Every stream: its agent, its scope, whether it is active, and what it sets."""
-    agent_id = typed_id_or_none("agent", agent)
+    agent_id, _ = agent_and_user(agent, None)
     found = _run(lambda streams: streams.list(agent_id))
     if as_json:
         typer.echo(json.dumps([_shown(stream) for stream in found], indent=2))
@@ -94,7 +94,8 @@ def off(agent: Agent, scope: Label) -> None:
 
 
 def _named(agent: str, scope: str) -> StreamName:
-    return StreamName.parse(typed_id("agent", agent), scope)
+    (agent_id,) = typed_ids([("agent", agent)])
+    return StreamName.parse(agent_id, scope)
 
 
 def _pair(text: str) -> tuple[str, str | None]:
