@@ -19,7 +19,7 @@ from eden_memory.models.provider_calls import (
 )
 from eden_memory.models.question import Asking
 from eden_memory.schemas.answers import ModelAnswer
-from eden_memory.stages.retry_waits import growing
+from eden_memory.stages.retry_waits import SEVERAL, growing
 from eden_memory.stages.stage import RetryPolicy
 
 log = LibraryLogger()
@@ -106,9 +106,6 @@ class Successes:
         self._seen[stage, unit] = self._answered[stage]
         return self._answered[stage] > seen
 
-
-SEVERAL = 3
-"""This many different questions failed and none succeeded since: it may be an outage."""
 
 AGAIN = 2
 """One question failed this often and nothing succeeded since: it may be an outage, too."""

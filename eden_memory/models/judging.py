@@ -18,8 +18,7 @@ from eden_memory.models.provider_calls import THOUGHT, Completion, PromptTurn, c
 from eden_memory.models.question import A, Prompt
 from eden_memory.schemas.answers import AS_SAID, MOST_MESSAGES, JudgedItem, ModelAnswer
 from eden_memory.schemas.events.usage import CallOutcome
-from eden_memory.stages.retry_waits import growing
-from eden_memory.stages.stage import RetryPolicy
+from eden_memory.stages.retry_waits import PROBES, SEVERAL, growing
 
 TRUNCATED = "truncated"
 
@@ -254,15 +253,8 @@ SHORT_NOTE = (
 )
 
 
-SEVERAL = 3
-"""If this many sessions in a row had no answer that can be read, the model is at fault, unless they are of few users
-and it answers others readably."""
-
 HOLD = 60.0
 """Seconds between the attempts of a question that waits to learn whether others are answered readably."""
-
-PROBES = RetryPolicy(first=1.0, cap=30.0)
-"""How long no question is asked after one that showed that answers still cannot be read."""
 
 
 class Readings:

@@ -4,6 +4,11 @@ import random
 
 from eden_memory.stages.stage import RetryPolicy
 
+SEVERAL = 3
+"""So many different units or questions failed and none succeeded: it may be an outage."""
+PROBES = RetryPolicy(first=1.0, cap=30.0)
+"""How long to wait between two probes of an outage."""
+
 
 def backoff(policy: RetryPolicy, attempts: int) -> float:
     """Seconds to wait after so many failed attempts: full jitter under a capped exponential.

@@ -11,16 +11,12 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.stages.controls import Pause, PauseKind
 from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.lanes import Lanes, Queued
-from eden_memory.stages.retry_waits import backoff
+from eden_memory.stages.retry_waits import PROBES, SEVERAL, backoff
 from eden_memory.stages.stage import RetryPolicy
 
 log = LibraryLogger()
-PROBES = RetryPolicy(first=1.0, cap=30.0)
-"""How long a stage waits between two probes of an outage."""
 DEAD_LETTER_PROBE = 60.0
 """Seconds between two probes of a stage that paused because of its dead letters."""
-SEVERAL = 3
-"""So many distinct units failed and none succeeded: the stage as a whole is failing."""
 WINDOW = 100
 AT_LEAST = 10
 OF_A_STAGE = {
