@@ -178,8 +178,7 @@ def _decided(fate: MessageFate) -> ExplainedOutcome:
     extracted = _extracted(fate)
     if extracted and not any(_keeps_facts(facts) for facts in extracted):
         return "kept_nowhere"
-    unattributed = any(facts.dropped + facts.cut > len(facts.left_out) for facts in extracted)
-    return "rejected" if _left_out(fate) or unattributed else "nothing_proposed"
+    return "rejected" if _left_out(fate) else "nothing_proposed"
 
 
 def _keeps_facts(extracted: FactsExtracted) -> bool:

@@ -119,11 +119,12 @@ class MessageMapping:
         session_id = self._id(self._session(document), "session_id")
         if is_reserved(session_id):
             raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
-        if lists_turns(self._content(document)):
+        content = self._content(document)
+        if lists_turns(content):
             raise Unusable("content lists turns of several speakers: each has to be a document of its own")
         role, author = self._speaker(document)
         text = self._said(document)
-        if not text and (result := results_of(self._content(document))):
+        if not text and (result := results_of(content)):
             role, text = "tool", result
         if role == "assistant":
             text = without_thoughts(text)

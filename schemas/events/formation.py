@@ -119,7 +119,7 @@ class FactsExtracted(Event, Derived):
     not_shared: tuple[NotShared, ...] = ()
     """Of those, the check that each of them did not pass."""
     left_out: tuple[LeftOutFact, ...] = ()
-    """Each fact that was left out, for whatever reason; empty in records written before this field."""
+    """Each fact that was left out, for whatever reason."""
     call: Call | None = None
 
     def key(self) -> str:
