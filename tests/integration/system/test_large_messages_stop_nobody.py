@@ -25,6 +25,8 @@ from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 MOST_MILLISECONDS = 50.0
+TRIES = 3
+"""A pause that the code makes is made each time; one of the machine's (a cold cache, another process) is not."""
 LARGE = {"500 kB": (100, 500_000), "8 kB": (200, 8_000)}
 KEY = "AKIA" + "IOSFODNN7EXAMPLE"
 QUESTION = "Do you remember what I said about the greyhound on Sunday?"
@@ -60,14 +62,22 @@ async def doors(shared_settings: Settings, shared_models: Serving) -> AsyncGener
 @pytest.mark.parametrize("parts", [False, True], ids=["text", "parts"])
 async def test_no_door_keeps_the_event_loop(doors: EveryDoor, size: str, parts: bool) -> None:
     for door in _doors(doors, Asker()):
-        user = f"{door} {size} {parts}".replace(" ", "-")  # whose messages nothing has read before
-        asker = Asker(await doors.running.session(user), user)
-        await _says_much(doors.running, user, *LARGE[size], parts=parts)
-        async with longest_pause() as pause:
-            said = await _doors(doors, asker)[door]()
-        assert "greyhound" in said, door
-        assert KEY not in said, door
-        assert pause.milliseconds <= MOST_MILLISECONDS, f"{door}: {pause.milliseconds:.0f} ms"
+        pauses: list[float] = []
+        while len(pauses) < TRIES and (not pauses or pauses[-1] > MOST_MILLISECONDS):
+            user = f"{door}-{size}-{parts}-{len(pauses)}".replace(" ", "-")
+            pauses.append(await _pause_at(doors, door, user, size, parts=parts))
+        assert min(pauses) <= MOST_MILLISECONDS, f"{door}: {pauses} ms"
+
+
+async def _pause_at(doors: EveryDoor, door: str, user: str, size: str, *, parts: bool) -> float:
+    """The loop's longest pause, in milliseconds, while a door answers a user whose messages nothing has read."""
+    asker = Asker(await doors.running.session(user), user)
+    await _says_much(doors.running, user, *LARGE[size], parts=parts)
+    async with longest_pause() as pause:
+        said = await _doors(doors, asker)[door]()
+    assert "greyhound" in said, door
+    assert KEY not in said, door
+    return pause.milliseconds
 
 
 async def test_a_large_chat_does_not_keep_the_event_loop(doors: EveryDoor) -> None:
