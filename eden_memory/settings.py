@@ -13,7 +13,6 @@ from typing import Literal, Self
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
@@ -38,14 +37,19 @@ TAILER = "tailer/"
 """Begins the name of every source."""
 FACTS_OF_SHORT_PROMPTS = 8
 """Of one window: a small model that lists more repeats itself."""
+API_KEY = "EDEN_API_KEY"
+"""Variable that holds the key of the endpoints that the settings name; followed by `_HOST` or `_HOST_PORT`
+(`EDEN_API_KEY_API_EXAMPLE_ORG`), that of one endpoint, which comes first."""
+RERANK_KEY = "EDEN_RERANK_KEY"
+"""Variable that holds the key of a reranker's endpoint."""
 OTHER_VARIABLES = (
-    "EDEN_API_KEY",
+    API_KEY,
     "EDEN_ATLAS_URI",
     "EDEN_KEY",
     "EDEN_MCP_AGENT",
     "EDEN_MCP_SESSION",
     "EDEN_MCP_USER",
-    "EDEN_RERANK_KEY",
+    RERANK_KEY,
     "EDEN_TOML",
     "EDEN_URL",
 )
@@ -222,11 +226,6 @@ class WindowsSettings(SettingsGroup):
         le=100_000,
         description="hours without a message after which one is enough for a window; 0: never",
     )
-    before: NonNegativeInt = Field(
-        default=4,
-        le=20,
-        description="earlier messages that are shown to explain a window; 0: none",
-    )
 
 
 class ModelsSettings(SettingsGroup):
@@ -257,11 +256,6 @@ class ModelsSettings(SettingsGroup):
     effort: Effort | None = Field(
         None,
         description="thinking of models that take it, endpoints included; unset: each provider's default",
-    )
-    api_key_env: str = Field(
-        "EDEN_API_KEY",
-        description="variable that holds the key of endpoints that these settings name; followed by _HOST or "
-        "_HOST_PORT (EDEN_API_KEY_API_EXAMPLE_ORG) that of one endpoint, which comes first",
     )
     timeout_seconds: PositiveFloat = Field(
         120.0,
@@ -386,9 +380,6 @@ class SearchSettings(SettingsGroup):
         "endpoint; unset: none",
     )
     rerank_model: str | None = Field(default=None, description="model that the endpoint is asked for")
-    rerank_key_env: str = Field(
-        default="EDEN_RERANK_KEY", description="variable that holds the endpoint's key"
-    )
 
 
 class TailerSettings(SettingsGroup):
@@ -427,7 +418,6 @@ class ServeSettings(SettingsGroup):
     cors_origins: tuple[str, ...] = Field(
         (), description="origins whose pages may send requests; none: CORS is off"
     )
-    max_body_bytes: PositiveInt = Field(1_000_000, description="of a request")
     requests_per_minute: PositiveInt | None = Field(
         None, description="of a caller whose key sets no limit of its own; unset: no limit"
     )
@@ -440,9 +430,6 @@ class MetricsSettings(SettingsGroup):
 
     namespace: str | None = Field(
         None, description="label `namespace` of every figure; unset: the name of memory's database"
-    )
-    agents: PositiveInt = Field(
-        20, description="most agents with a label value of their own in a process; others are `other`"
     )
 
 
@@ -517,14 +504,6 @@ class RetentionSettings(SettingsGroup):
 
     answer_days: PositiveFloat = Field(
         90.0, description="days for which a model's answer is stored, so that the same question costs nothing"
-    )
-    answer_megabytes: PositiveFloat = Field(
-        10_000.0,
-        description="size of all answers above which the oldest are deleted, but none of the last 7 days",
-    )
-    outcome_days: PositiveFloat = Field(
-        30.0,
-        description="days after which an applied decision is deleted, if Kafka has deleted its input",
     )
 
 
@@ -608,9 +587,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _refuse_unknown_variables(self) -> Self:
         """Refuse variables that look like settings: of a misspelt group, pydantic says nothing."""
-        key = self.models.api_key_env
-        known = {*variables(), *OTHER_VARIABLES, key, self.search.rerank_key_env}
-        others = ("EDEN_API_KEY_", "EDEN_TEST_", f"{key}_")
+        known = {*variables(), *OTHER_VARIABLES}
+        others = (f"{API_KEY}_", "EDEN_TEST_")
         unknown = [
             name
             for name, value in os.environ.items()

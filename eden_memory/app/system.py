@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -250,7 +250,7 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
     outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
     texts = WindowTextRetention(database, names, letters_of(settings, client).is_settled)
-    bounds = LedgerBounds(database, names, settings.retention)
+    bounds = LedgerBounds(database, names, timedelta(days=settings.retention.answer_days))
     lowered = LoweredTopics(database, names, admin)
     janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
     accesses = MongoAccesses(database, names)
@@ -282,7 +282,7 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     programs = [settings.placement.group(program) for program in topics.file.programs]
 
     async def spent_now() -> Mapping[tuple[str, str, str, str], float]:
-        return await spent(database, names, await server_time(client), settings.metrics.agents)
+        return await spent(database, names, await server_time(client))
 
     census = Census(
         counts,

@@ -132,7 +132,7 @@ async def models_of(settings: Settings, client: MongoClient, account: Account = 
         settings,
         account.kept(answers),
         Prices().cost,
-        calls=CallMetrics(settings.metrics.agents),
+        calls=CallMetrics(),
         namespace=account.namespace,
     )
 
@@ -285,7 +285,6 @@ class Handlers:
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._is_live else None,
             gathering=gathering,
-            most_before=settings.windows.before,
         )
 
     def _directory(self) -> MongoDirectory:

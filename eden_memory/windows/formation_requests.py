@@ -449,6 +449,10 @@ class Closing:
     windows: dict[str, StoredWindow] = field(default_factory=dict[str, StoredWindow])
 
 
+MOST_BEFORE = 4
+"""Earlier messages that are shown to explain a window."""
+
+
 class FormationRequests:
     """Writes the requests for windows; `settings_version` names the settings that they are written with.
 
@@ -461,7 +465,7 @@ class FormationRequests:
         directory: Directory,
         budgets: WindowBudgets | None,
         settings_version: str,
-        most_before: int = 0,
+        most_before: int = MOST_BEFORE,
     ) -> None:
         self._store, self._directory, self._budgets = store, directory, budgets
         self._settings_version, self._most_before = settings_version, most_before

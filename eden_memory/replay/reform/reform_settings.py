@@ -113,7 +113,7 @@ HINT = (
     "docs/reference/settings.md."
 )
 
-NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
+NOT_FORMING = frozenset({"models.at_once", "models.log_prompts"})
 
 OF_WINDOWS = frozenset({"memory.shared_sessions", "memory.sharing", "memory.without_users"})
 """Settings that say where a window's memory may go: a window records that when it is cut, as it does `windows.*`."""

@@ -9,13 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from eden_memory.api.http.problem import MOST_BODY_BYTES
 from eden_memory.context.context_feed import ContextFeed
 from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import fact, reflection
 from tests.integration.doors.conftest import Doors, doors_of
 from tests.integration.doors.world import Key
-from tests.integration.http.conftest import ADA, MOST_BYTES, bearer, key_of
+from tests.integration.http.conftest import ADA, bearer, key_of
 from tests.integration.mcp.stored import remember
 from tests.integration.python.stored import AT, store
 from tests.integration.python.stored import blob as blob_of
@@ -274,7 +275,7 @@ async def test_a_large_body_is_refused_while_it_arrives(api: Doors) -> None:
             yield b"x" * 10_000
 
     headers = {"Content-Type": "application/json"}
-    announced = await api.http.post(f"{A}/memories", content=b"x" * (MOST_BYTES + 1), headers=headers)
+    announced = await api.http.post(f"{A}/memories", content=b"x" * (MOST_BODY_BYTES + 1), headers=headers)
     assert (announced.status_code, code(announced)) == (413, "content-too-large")
     try:
         streamed = await api.http.post(f"{A}/memories", content=endless(), headers=headers)
