@@ -64,6 +64,7 @@ TYPED_ID = re.compile(
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
+Remembered = Literal["off", "form", "on"]
 
 
 class MongoSettings(SettingsGroup):
@@ -180,6 +181,13 @@ class AgentsSettings(SettingsGroup):
     name: str = "name"
     user_memory_enabled: str = "user_memory_enabled"
     agent_memory_enabled: str = "agent_memory_enabled"
+    facts: str = Field(
+        default="memory_facts", description="`off`, `form` or `on`, in place of `EDEN_MEMORY_FACTS`"
+    )
+    reflections: str = Field(
+        default="memory_reflections",
+        description="`off`, `form` or `on`, in place of `EDEN_MEMORY_REFLECTIONS`",
+    )
 
     @field_validator("default")
     @classmethod
@@ -276,9 +284,14 @@ class ModelsSettings(SettingsGroup):
 class MemorySettings(SettingsGroup):
     """Switches for forming and showing memory; each is independent of the others."""
 
-    always_in_context: bool = Field(default=True, description="show blobs and reflections in contexts")
-    facts_in_context: bool = Field(default=True, description="show the newest facts in contexts")
-    search: bool = Field(default=True, description="facts can be searched, and recall may search")
+    facts: Remembered = Field(
+        default="on",
+        description="off: facts are not formed, and no model is asked for them; form: they are formed, but neither "
+        "contexts nor searches show them; on: both. An agent's document may say otherwise for its own",
+    )
+    reflections: Remembered = Field(
+        default="on", description="the same for reflections and the texts that consolidate them"
+    )
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
     decide_anew: bool = Field(
         default=True,
@@ -352,7 +365,7 @@ class MemorySettings(SettingsGroup):
     @property
     def recalls_by(self) -> Literal["hybrid", "text"] | None:
         """How memory is searched for what a message is about; None: not at all."""
-        if not self.search or self.recall == "off":
+        if self.recall == "off":
             return None
         return "text" if self.recall == "words" else "hybrid"
 

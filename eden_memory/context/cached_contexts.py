@@ -89,7 +89,9 @@ class Contexts:
         recent: Sequence[RecentMessage] = (),
     ) -> str:
         """Return a view's XML, with facts that a search found for this turn, and messages not formed yet."""
-        return context_xml(view.shown, now or self._clock(), self._settings.memory, recalled, recent)
+        return context_xml(
+            view.shown, now or self._clock(), self._settings.memory, recalled, recent, view.shows
+        )
 
     async def ready(self) -> None:
         """Wait until the change stream is open and contexts are cached."""

@@ -99,7 +99,8 @@ def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> di
         fields = (*said, sessions.memory, sessions.incognito, *paths_of(sessions.exclude))
         theirs.append(_Watched(sessions.collection, "session", fields, typed=False))
     if agents.collection is not None:
-        fields = (agents.user_memory_enabled, agents.agent_memory_enabled)
+        switches = (agents.user_memory_enabled, agents.agent_memory_enabled)
+        fields = (*switches, agents.facts, agents.reflections)
         theirs.append(_Watched(agents.collection, "everything", fields))
     if (groups := settings.groups).collection is not None:
         theirs.append(_Watched(groups.collection, "everything", (groups.name, groups.members)))

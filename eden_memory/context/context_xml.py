@@ -4,7 +4,7 @@ Whatever a memory says, it stays inside its element: markup is escaped, what a r
 includes all that XML forbids, and an item of a list is one line.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
@@ -17,7 +17,7 @@ from eden_memory.memory.snapshot_projection import oldest_first
 from eden_memory.mongo.document_fields import cut
 from eden_memory.redaction import without_secrets, without_unseen
 from eden_memory.schemas.ids import split
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import FORMED_KINDS, FormedKind, Scope
 from eden_memory.settings import MemorySettings, Settings
 
 NOTICE = (
@@ -51,24 +51,24 @@ def context_xml(
     settings: MemorySettings,
     retrieved: Sequence[FactLine] = (),
     recent: Sequence[RecentMessage] = (),
+    shows: Collection[FormedKind] = FORMED_KINDS,
 ) -> str:
     """Return the context, "" if there is nothing to show. Scopes in any order, `retrieved` best first.
 
-    `recent`: messages that are not formed yet, newest first.
+    `recent`: messages that are not formed yet, newest first. `shows`: kinds of memory; none: nothing is shown.
     """
-    parts = [*_memories(shown)] if settings.always_in_context else []
-    parts += _facts("Facts", newest_facts(shown, now, settings), now)
+    parts = [*_memories(shown)] if "reflections" in shows else []
+    if "facts" in shows:
+        parts += _facts("Facts", newest_facts(shown, now, settings), now)
     parts += _listed("Recent", _recent(recent, now, RECENT_WORDS), 2)
     parts += _facts("RetrievedFacts", retrieved, now)
-    if not parts:
+    if not (parts and shows):
         return ""
     return "\n".join(["<MemoryContext>", f"  {NOTICE}", *parts, "</MemoryContext>"])
 
 
 def newest_facts(shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings) -> list[FactLine]:
     """Return the newest facts of all scopes, newest first, within the number and age that settings allow."""
-    if not settings.facts_in_context:
-        return []
     days = settings.context_days
     oldest = None if days is None else now - timedelta(days=days)
     found = [

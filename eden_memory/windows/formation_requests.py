@@ -239,6 +239,7 @@ def request(
         scopes=scopes,
         sharing=facts.sharing,
         shared_sessions=facts.shared_sessions,
+        forms=facts.forms,
         messages=refs(window.messages),
         characters=sum(message.characters for message in window.messages),
         weighted_tokens=round(

@@ -63,9 +63,9 @@ def test_nothing_to_show_is_an_empty_text() -> None:
 
 
 def test_each_switch_takes_its_part_out() -> None:
-    no_memory = context_xml(EVERYTHING, NOON, MemorySettings(always_in_context=False))
+    no_memory = context_xml(EVERYTHING, NOON, MemorySettings(), shows=("facts",))
     assert [one.tag for one in ElementTree.fromstring(no_memory)] == ["Facts"]
-    no_facts = context_xml(EVERYTHING, NOON, MemorySettings(facts_in_context=False))
+    no_facts = context_xml(EVERYTHING, NOON, MemorySettings(), shows=("reflections",))
     assert "Facts" not in [one.tag for one in ElementTree.fromstring(no_facts)]
 
 
