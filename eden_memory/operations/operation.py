@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from eden_memory.access.admission_store import Right
-from eden_memory.memory.memory_views import Added
+from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.parameters import UNSET, AtDoors, Requested
 
@@ -100,7 +100,7 @@ class Operation:
     @property
     def status(self) -> int:
         """The HTTP status of an answer: 202 for a request that is written down, and carried out later."""
-        return 202 if self.result in (Requested, Added) else 200
+        return 202 if self.result in (Requested, Added, WindowAsked) else 200
 
     @cached_property
     def json(self) -> TypeAdapter[Any]:
