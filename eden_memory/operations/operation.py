@@ -72,6 +72,8 @@ class Operation:
     """Whether the session may be one that the application does not have yet."""
     of_agent: bool = False
     """Whether it concerns the agent as a whole: no session or user is named."""
+    offered: bool = False
+    """Whether it is the search tool of models, which an agent's stream may switch off."""
     examples: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of a request, by parameter."""
 
