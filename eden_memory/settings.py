@@ -470,9 +470,11 @@ class GatewaySettings(SettingsGroup):
     single_user: str | None = Field(
         None, description="user of requests that name none, where no key is needed"
     )
-    isolate: bool = Field(
-        default=False,
-        description="a chat with `memory_id` and no user has memory of its own, which no other `memory_id` reads",
+    default_id: str | None = Field(
+        None,
+        min_length=1,
+        description="`memory_id` of requests that name neither one nor a user, such as `default`; unset: such chats "
+        "have no memory",
     )
     top_k: int = Field(
         5, ge=0, le=100, description="facts searched for in each turn, unless the request says otherwise"

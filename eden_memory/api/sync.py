@@ -200,6 +200,7 @@ class SyncMemoryService:
     get_memory_context = _waiting(MemoryService.get_memory_context)
     on_session_start = _waiting(MemoryService.on_session_start)
     search_facts = _waiting(MemoryService.search_facts)
+    offers_search_tool = _waiting(MemoryService.offers_search_tool)
     explain_search = _waiting(MemoryService.explain_search)
     history = _waiting(MemoryService.history)
     fact = _waiting(MemoryService.fact)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +16,7 @@ from eden_memory.context.ready_context_store import Database, MongoContextSource
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
+from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 from eden_memory.tasks import Unawaited
 
@@ -80,6 +81,10 @@ class Contexts:
     async def view(self, asked: Asker) -> VisibleMemory:
         """Return the visible memory as MongoDB has it now."""
         return (await self._source.look_up([asked]))[asked]
+
+    async def streams(self, agent_id: str) -> Mapping[str, Stream]:
+        """Return the agent's streams by label."""
+        return await self._streams.of(agent_id)
 
     def render(
         self,

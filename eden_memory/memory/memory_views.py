@@ -142,6 +142,17 @@ class Added(View):
 
 
 @dataclass(frozen=True, slots=True)
+class WindowAsked(View):
+    """Receipt for a request to form what waits in a session."""
+
+    request_id: str
+    """The typed id of the inbox's document; for a receipt."""
+    formed: bool
+    """Whether the request asks for a window: at this moment enough waits for one, or one is asked for whatever waits.
+    It is formed in the background."""
+
+
+@dataclass(frozen=True, slots=True)
 class FactView(View):
     """A fact in its newest version."""
 

@@ -49,6 +49,11 @@ class AdmittedCall:
         user = typed_or_none(self.user, "user")
         await self.reach.demand(self.caller, right, self.service.agent_id, asked, user, new=new)
 
+    async def demand_offered(self) -> None:
+        """Raise Refused if the agent's model is not to search."""
+        if not await self.service.offers_search_tool():
+            raise Refused("the search tool of this agent is off", "Its stream says so: `search_tool`.")
+
     async def forget_target(self, what: Forgettable, target: str) -> Any:
         """Return what is to be forgotten as the service takes it; Refused if it may belong to somebody else."""
         if what == "user":

@@ -149,6 +149,14 @@ class ReadCalls:
         asked = query if queries is None else queries
         return list((await self.explain_search(asked or (), **options)).facts)
 
+    async def offers_search_tool(self) -> bool:
+        """Tell whether the agent's model is to be offered the tool that searches memory; its stream may say no.
+
+        Searches of your own code do not depend on it.
+        """
+        stream = (await (await self.memory.current()).contexts.streams(self._agent_id)).get("agent")
+        return stream is None or stream.search_tool is not False
+
     async def explain_search(
         self,
         queries: p.Queries,

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid
-from eden_memory.memory.memory_views import Added
+from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations import parameters as p
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
 from eden_memory.operations.operation import Operation, Tool
@@ -57,10 +57,11 @@ async def undo(call: AdmittedCall, cause: p.Cause, target: p.CauseTarget, previe
     return await call.service.undo(cause, await call.undo_target(cause, target), preview, **call.named)
 
 
-async def form(call: AdmittedCall, if_due: p.IfDue = False) -> str:
+async def form(call: AdmittedCall, if_due: p.IfDue = False) -> WindowAsked:
     """Form what is pending in the session."""
-    ask = call.service.maybe_form_memories if if_due else call.service.form_now
-    return await ask(call.session)
+    if if_due:
+        return await call.service.maybe_form_memories(call.session)
+    return WindowAsked(await call.service.form_now(call.session), formed=True)
 
 
 async def list_streams(call: AdmittedCall) -> list[p.StreamView]:
@@ -125,7 +126,8 @@ OPERATIONS = (
         name="search",
         call=AgentCalls.explain_search,
         right="read",
-        python=["search_facts", "explain_search"],
+        python=["search_facts", "explain_search", "offers_search_tool"],
+        offered=True,
         tag="facts",
         summary="Search facts",
         words="The facts nearest to any of up to three queries, best first. Reads only, so the right `read` is "

@@ -133,7 +133,12 @@ class FoundFact(View):
     retired_at: datetime | None = None
     kind: MemoryKind = "fact"
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""
+    """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, `relevance`, what later stages gave it."""
+
+    @property
+    def relevance(self) -> float:
+        """How relevant it is to the nearest query, 0 to 1, and comparable between searches (docs/searching.md)."""
+        return self.scores.get("relevance", 0.0)
 
     @property
     def similarity(self) -> float | None:

@@ -137,6 +137,31 @@ async def test_pydantic_ai_reads_the_context_and_searches(lived: Lived) -> None:
     assert "do not fit the tool's schema" in lived.provider.came[-1].messages[-1]["content"]
 
 
+async def test_an_agent_whose_stream_says_so_is_offered_no_search_tool(lived: Lived) -> None:
+    set_tracing_disabled(True)
+    quiet = lived.memory.agent("quiet")
+    await quiet.set_stream("agent", search_tool=False)
+    memory = ConversationMemory(quiet, "c4", "rui")
+    await quiet.add("Rui's boat is blue.", user="rui", verbatim=True)
+    await lived.formed(memory, "blue")
+    client = AsyncOpenAI(base_url=lived.provider.openai_url, api_key="sk-test")
+    model = OpenAIChatCompletionsModel("gpt-5-mini", client)
+    lived.answers(Reply(("Blue.",)), Reply(("Blue.",)))
+    await Runner.run(
+        Agent("quiet", instructions=instructions(memory), tools=[search_tool(memory)], model=model), QUESTION
+    )
+    provider = OpenAIProvider(openai_client=client)
+    toolset = memory_toolset(lambda run: run.deps)
+    other = PydanticAgent(
+        OpenAIChatModel("gpt-5-mini", provider=provider), deps_type=ConversationMemory, toolsets=[toolset]
+    )
+    await other.run(QUESTION, deps=memory)
+    await client.close()
+    for came in lived.provider.came[-2:]:
+        assert "boat is blue" in came.raw.decode(), "its context is as ever"
+        assert "search_facts" not in came.raw.decode()
+
+
 class State(TypedDict):
     messages: list[AnyMessage]
     memory: str

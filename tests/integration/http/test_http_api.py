@@ -108,6 +108,7 @@ async def test_what_changes_memory_is_asked_for_in_its_order(api: Doors) -> None
         where_due = {"user": "ada", "if_due": if_due}
         answer = await api.http.post(f"{A}/sessions/ada-alone/form", params=where_due)
         assert (await inbox(api, answer.json()["request_id"]))["if_due"] is if_due
+        assert answer.json()["formed"] is not if_due, "nothing waits here"
     late = await api.http.patch(FACT, params=where, json={"text": "x", "expected_version": 7})
     assert (late.status_code, code(late)) == (409, "conflict")
 
