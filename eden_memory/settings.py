@@ -141,6 +141,12 @@ class MessagesSettings(SettingsGroup):
         default=None,
         description="what a deleted message means for memory; unset: forget (`eden doctor` asks if there is a TTL)",
     )
+    delete_grace_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        le=3600,
+        description="a deleted message's memory is hidden at once, and erased then unless it is written again",
+    )
     redact_secrets: bool = Field(
         default=True,
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",

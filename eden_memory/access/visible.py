@@ -144,7 +144,8 @@ class VisibleMemory:
     by_authors: bool = False
     """These are the authors of its messages, so the next message may change it."""
     private: frozenset[str] = frozenset()
-    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.access.visible)."""
+    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.access.visible), and
+    the ids of memory that rests on a message which was deleted just now, and may be written again."""
     shows: frozenset[FormedKind] = frozenset(FORMED_KINDS)
     """What contexts and searches show; the rest is only formed."""
 
@@ -175,6 +176,7 @@ def view_of(
     limits: FormationLimits = STANDARD,
     sharing: SharingMode = "team",
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
+    hidden: frozenset[str] = frozenset(),
 ) -> VisibleMemory:
     """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
 
@@ -199,7 +201,7 @@ def view_of(
         shown.append(VisibleScope(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
-    private = private_keys(scopes, streams, sharing, learns=present.learns)
+    private = private_keys(scopes, streams, sharing, learns=present.learns) | hidden
     return VisibleMemory(
         tuple(shown), tuple(keys), not gone, present.everybody, present.by_authors, private, present.shows
     )

@@ -163,7 +163,7 @@ class Handlers:
         writer = AtlasWriter(MongoMemoryStore(database, called), self._forgotten, memory=revisions)
         return {
             CONTEXT_CACHE: self.context_cache(),
-            FORMATION_TRIGGER: self.formation_trigger(Gathering(GATHER_SECONDS, MOST_GATHERED)),
+            FORMATION_TRIGGER: await self.formation_trigger(Gathering(GATHER_SECONDS, MOST_GATHERED)),
             FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, Gathering(CALLS_SECONDS, MOST_CALLS)),
@@ -274,7 +274,7 @@ class Handlers:
             ),
         )
 
-    def formation_trigger(self, gathering: Gathering | None = None) -> FormationTrigger:
+    async def formation_trigger(self, gathering: Gathering | None = None) -> FormationTrigger:
         """Return the trigger; without `gathering`, it processes every batch at once."""
         settings = self._settings
         return FormationTrigger(
@@ -285,6 +285,8 @@ class Handlers:
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._is_live else None,
             gathering=gathering,
+            grace=timedelta(seconds=settings.messages.delete_grace_seconds),
+            secret=await installation_secret(self._database, self._names),
         )
 
     def _directory(self) -> MongoDirectory:

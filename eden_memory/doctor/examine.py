@@ -116,6 +116,7 @@ def _mongodb_checks(
         (PERMISSIONS, lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),
         ("source", lambda: source_checks.stored_source(client[settings.mongodb.database], settings)),
+        ("deletions", lambda: source_checks.deletions(client, settings)),
         ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
         ("session users", lambda: mapping_checks.listed_users(database, settings)),
         ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),

@@ -19,7 +19,7 @@ from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on
 from eden_memory.replay.reform.reform_store import neglected
-from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.documents import ForgottenMark, Message, Namespace
 from eden_memory.schemas.scopes import SharingMode
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import reading_order
@@ -30,6 +30,11 @@ OLDEST = (6, 0)
 SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
 
 OPLOG_WARN, OPLOG_FAIL = timedelta(hours=72), timedelta(hours=24)
+
+REWRITTEN, TRIMMED = 20, 3
+"""Messages written again, and sessions that lost their oldest messages: from so many on, a framework may do it."""
+LOOKED_AT = 200
+"""Newest deletions that are looked at."""
 
 FULL = 0.9
 """Share of its size from which an oplog counts as full."""
@@ -275,6 +280,45 @@ def judge_ttl(indexes: Indexes, messages: MessagesSettings) -> Finding:
         f"{what}, and a deletion forgets what came of a message",
         "Choose: EDEN_MESSAGES_ON_DELETE=keep (memory outlives the messages) or =forget (it goes with them).",
     )
+
+
+async def deletions(client: Client, settings: Settings) -> Finding:
+    """What a deletion means, and whether a framework rather than a user seems to delete."""
+    messages, database = settings.messages, client[settings.mongodb.database]
+    if messages.on_delete:
+        return Finding("deletions", "ok", f"on_delete = {messages.on_delete} was chosen")
+    again: dict[str, Any] = {"alias_of": {"$exists": True, "$gt": ""}}
+    rewritten = await database[settings.names[Message.COLLECTION]].count_documents(again, limit=REWRITTEN)
+    trimmed = await _trimmed(database, settings)
+    if rewritten < REWRITTEN and trimmed < TRIMMED:
+        grace = f"{messages.delete_grace_seconds:g} s"
+        return Finding("deletions", "ok", f"memory is hidden at once, and erased after {grace}")
+    seen = [f"{rewritten} messages and more were deleted and written again"] if rewritten >= REWRITTEN else []
+    seen += [f"{trimmed} sessions that go on have lost their oldest messages"] if trimmed >= TRIMMED else []
+    return Finding(
+        "deletions",
+        "warn",
+        f"{'; '.join(seen)}: a framework may rewrite or trim its history",
+        "Choose: EDEN_MESSAGES_ON_DELETE=keep (memory outlives what is trimmed) or =forget (it goes with it).",
+    )
+
+
+async def _trimmed(database: Database, settings: Settings) -> int:
+    """Count the sessions of the newest deletions that have no message left from before the deleted ones."""
+    deleted = {"kind": "message", "reach": "up_to_version"}
+    marks = database[settings.names[ForgottenMark.COLLECTION]].find(deleted, {"target": 1})
+    targets = [row["target"] async for row in marks.sort("$natural", -1).limit(LOOKED_AT)]
+    messages, newest = database[settings.names[Message.COLLECTION]], dict[str, datetime]()
+    gone = {"_id": {"$in": targets}, "deleted": True, "session_id": {"$ne": None}}
+    async for row in messages.find(gone, {"session_id": 1, "time": 1}):
+        newest[row["session_id"]] = max(row["time"], newest.get(row["session_id"], row["time"]))
+    found = 0
+    for session_id, time in newest.items():
+        left: dict[str, Any] = {"session_id": session_id, "deleted": False, "forgotten": {"$ne": True}}
+        later = await messages.find_one({**left, "time": {"$gte": time}}, {"_id": 1})
+        earlier = await messages.find_one({**left, "time": {"$lt": time}}, {"_id": 1})
+        found += later is not None and earlier is None
+    return found
 
 
 async def backfill_index(database: Database, messages: MessagesSettings) -> Finding:

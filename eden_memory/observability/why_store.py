@@ -485,8 +485,13 @@ class Explanations:
     ) -> list[MessageFate]:
         if not messages:
             return []
+        recorded = await self._written.recorded(message.message_id for message in messages)
+        rows: dict[str, Row] = {}
+        for index, message in enumerate(messages := list(messages)):
+            if (row := recorded.get(message.message_id)) is not None:
+                first = row.get("alias_of") or message.message_id
+                messages[index], rows[first] = message._replace(message_id=first), row
         names = [message.message_id for message in messages]
-        rows = await self._written.recorded(names)
         formations = {row["formation_id"] for row in rows.values()} - {None}
         windows, outcomes, calls, facts, reflections = await asyncio.gather(
             self._windows_of(formations),
@@ -532,7 +537,12 @@ class Explanations:
         """Return the visible memories that rest on any of the messages."""
         query = {"message_ids": {"$in": list(message_ids)}, "scope_key": {"$in": list(view.scope_keys)}}
         rows = await collection.find(query, {"embedding": 0, "history": 0}).to_list()
-        return [row for row in rows if not _is_private(row["scope_key"], row.get("sources", ()), view)]
+        return [
+            row
+            for row in rows
+            if row["_id"] not in view.private
+            and not _is_private(row["scope_key"], row.get("sources", ()), view)
+        ]
 
 
 def _as_message(name: str, text: str, dated: ReflectionView | WrittenMessage) -> RecentMessage:
@@ -553,6 +563,8 @@ def _shows(event: Event, view: VisibleMemory) -> bool:
     if not isinstance(event, FactChanged | ReflectionFormed):
         return isinstance(event, FactsExtracted)
     key, sources = event.scope.key, [source.model_dump() for source in event.sources]
+    if (event.fact_id if isinstance(event, FactChanged) else event.reflection_id) in view.private:
+        return False
     return key in view.scope_keys and not _is_private(key, sources, view)
 
 

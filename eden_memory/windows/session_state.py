@@ -4,10 +4,11 @@ In `memory_messages`, what waits has a place and what a window holds bears its f
 one-window-per-message).
 """
 
+import hmac
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from sys import getsizeof
 
 from eden_memory.directory.participants import Audiences
@@ -53,6 +54,10 @@ class StoredMessage:
     """The version of the field mapping that read it."""
     misread: bool = False
     """Formed as an earlier mapping read it, and read again since."""
+    same: str | None = None
+    """The keyed hash of its session, role, author and text; it goes with the text's erasure."""
+    alias_of: str | None = None
+    """The id under which the message was known before the application wrote it again; it alone is in a window."""
     replaces: tuple[str, str | None] | None = None
     """Version and formation as read, which this takes the place of; None: the message is new. Not stored."""
 
@@ -90,6 +95,19 @@ class StoredMessage:
             edited_at=event.edited_at or (None if known is None else known.edited_at),
             mapping=event.mapping,
         )
+
+
+@dataclass(slots=True)
+class PendingDeletion:
+    """A formed message that was deleted, and may be written again until `due`."""
+
+    message_id: str
+    version: str
+    """Of the deletion."""
+    same: str | None
+    due: datetime
+    asked: bool = False
+    """Its time has passed, and its erasure is requested."""
 
 
 @dataclass(slots=True)
@@ -133,6 +151,8 @@ class Session:
         default_factory=list[tuple[Closed, list[StoredMessage]]]
     )
     """Windows that this batch closed, with what they hold."""
+    deletions: list[PendingDeletion] = field(default_factory=list[PendingDeletion])
+    """Deleted messages whose memory is hidden until they are erased, or written again."""
     changed: bool = False
     """Whether its document is to be written: not for a message that only joins those that wait."""
     text_bytes: int = 0
@@ -210,7 +230,8 @@ class Session:
         """Return when the session is due, if no message comes before."""
         if self.late and self.last_control is not None:
             return self.last_control.time
-        return self.pending.due()
+        times = [self.pending.due(), *(deletion.due for deletion in self.deletions if not deletion.asked)]
+        return min((time for time in times if time is not None), default=None)
 
     def look_at(self) -> datetime | None:
         """Return when a Watermark first changes something, as the session stands now."""
@@ -438,7 +459,56 @@ def forget(session: Session, messages: Messages, event: MessageRecorded, time: d
 
 
 def _textless(message: StoredMessage) -> StoredMessage:
-    return replace(message, text=None, place=None, since=None, forgotten=True)
+    return replace(message, text=None, same=None, place=None, since=None, forgotten=True)
+
+
+def hash_of(secret: bytes, event: MessageRecorded) -> str | None:
+    """Return the keyed hash by which a message that is written again is known; None for one without text."""
+    if not event.text:
+        return None
+    parts = (event.session_id, event.role, event.user_id or "", event.text)
+    said = b"message\x00" + b"\x00".join(part.encode(errors="surrogatepass") for part in parts)
+    return hmac.new(secret, said, sha256).hexdigest()
+
+
+def write_again(
+    session: Session, messages: Messages, event: MessageRecorded, time: datetime, same: str | None
+) -> bool:
+    """Take a message for one that was deleted just before, in the order of deletion; False if there is none such.
+
+    It keeps its first id, window and memory; a new id becomes an alias of the first. A record that names the first
+    id is taken at its word: this stage wrote it.
+    """
+    known = messages.known.get(event.message_id)
+    unformed = known is not None and (known.formation_id, known.alias_of) == (None, None)
+    if known is not None and not known.deleted and not (unformed and event.first_id is not None):
+        return False
+    own = event.message_id if known is None else known.alias_of or event.message_id
+    alike = [
+        deletion
+        for deletion in session.deletions
+        if deletion.message_id == event.first_id
+        or (same is not None and deletion.same == same and time <= deletion.due)
+    ]
+    deletion = min(alike, key=lambda deletion: deletion.message_id != own, default=None)
+    first = messages.known.get(event.first_id or (deletion.message_id if deletion is not None else ""))
+    if first is None or first.formation_id is None or first.forgotten or first.version >= event.version:
+        return False
+    if deletion is not None:
+        session.deletions.remove(deletion)
+        session.changed = True
+    again = replace(
+        StoredMessage.of(event, time, first),
+        text=None,
+        edited_at=first.edited_at,
+        formation_id=first.formation_id,
+        same=same,
+    )
+    messages.put(replace(again, message_id=first.message_id, created_at=first.created_at))
+    if event.message_id != first.message_id:
+        session.drop(event.message_id)
+        messages.put(replace(again, time=time, same=None, alias_of=first.message_id))
+    return True
 
 
 def delete(

@@ -168,11 +168,13 @@ TRIGGER_INDEXES: Indexes = {
     "sessions": (
         index_on("partition", "due_at", partialFilterExpression={"due_at": {"$exists": True}}),
         index_on("partition", "unpublished", "_id", partialFilterExpression={"unpublished": True}),
+        index_on("deletions.message_id", partialFilterExpression={"deletions": {"$exists": True}}),
     ),
     "messages": (
         index_on("session_id", "place"),
         index_on("missing", partialFilterExpression={"missing": True}),
         index_on("misread", partialFilterExpression={"misread": True}),
+        index_on("alias_of", partialFilterExpression={"alias_of": {"$exists": True}}),
         index_on("formation_id", "place", name="pending", partialFilterExpression=PENDING),
         index_on("session_id", "_id"),
         index_on("user_id", "_id"),
@@ -381,7 +383,8 @@ class MongoTriggerStore:
         for session, name in entries:
             confirmed.setdefault(session, []).append(name)
         names = [name for _, name in entries]
-        alone: Row = {"_id": {"$in": list(confirmed)}, "outbox": {"$size": 1}}
+        none_asked: Row = {"deletions.asked": {"$ne": True}}
+        alone: Row = {"_id": {"$in": list(confirmed)}, "outbox": {"$size": 1}, **none_asked}
         alone["outbox.formation_id"] = {"$in": names}
         cleared = await self._sessions.update_many(
             alone, {"$set": {"outbox": []}, "$unset": {"unpublished": ""}}
@@ -392,7 +395,7 @@ class MongoTriggerStore:
             UpdateOne({"_id": session}, {"$pull": {"outbox": {"formation_id": {"$in": of}}}})
             for session, of in confirmed.items()
         ]
-        empty: Row = {"_id": {"$in": list(confirmed)}, "outbox": [], "unpublished": True}
+        empty: Row = {"_id": {"$in": list(confirmed)}, "outbox": [], "unpublished": True, **none_asked}
         pulls.append(UpdateMany(empty, {"$unset": {"unpublished": ""}}))
         await self._sessions.bulk_write(pulls, ordered=True)
 

@@ -1,7 +1,7 @@
 """Convert formation-trigger's state to documents and back, and write a batch in one transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from eden_memory.windows.formation_requests import (
     StoredWindow,
     WindowAudience,
 )
-from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
+from eden_memory.windows.session_state import PendingDeletion, Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
@@ -54,6 +54,8 @@ def message_row(message: StoredMessage) -> Row:
         "missing": message.missing,
         "mapping": message.mapping,
         "misread": message.misread,
+        "same": message.same,
+        **({"alias_of": message.alias_of} if message.alias_of is not None else {}),
     }
 
 
@@ -81,6 +83,8 @@ def message_of(row: Row) -> StoredMessage:
         missing=row["missing"],
         mapping=row["mapping"],
         misread=row["misread"],
+        same=row.get("same"),
+        alias_of=row.get("alias_of"),
     )
 
 
@@ -100,7 +104,10 @@ def session_row(session: Session) -> tuple[Row, list[str]]:
         "audience_changes": [_change_row(change) for change in session.audiences.changes],
         "users": list(session.users),
     }
-    due, unpublished = session.due(), bool(session.outbox)
+    due = session.due()
+    unpublished = bool(session.outbox) or any(deletion.asked for deletion in session.deletions)
+    if session.deletions:
+        row["deletions"] = [asdict(deletion) for deletion in session.deletions]
     if due is not None:
         row["due_at"] = due
     if unpublished:
@@ -109,7 +116,7 @@ def session_row(session: Session) -> tuple[Row, list[str]]:
         row["late"] = True
     if session.last_control is not None:
         row["last_control"] = session.last_control._asdict()
-    return row, [name for name in ("due_at", "unpublished", "late") if name not in row]
+    return row, [name for name in ("due_at", "unpublished", "late", "deletions") if name not in row]
 
 
 def _change_row(change: AudienceDelta) -> Row:
@@ -140,7 +147,13 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         audiences=Audiences.of_row(row),
         users=tuple(row["users"]),
         due_at=None if due is None else _aware(due),
+        deletions=[_deletion_of(deletion) for deletion in row.get("deletions", ())],
     )
+
+
+def _deletion_of(row: Row) -> PendingDeletion:
+    fields: Row = {**row, "due": _aware(row["due"])}
+    return PendingDeletion(**fields)
 
 
 def _control_of(row: Row | None) -> Control | None:

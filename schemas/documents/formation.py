@@ -55,6 +55,23 @@ class Message(Document):
     """The version of the field mapping that read it; null for an added text."""
     misread: bool = False
     """Formed as an earlier field mapping read it, and read again since; `eden reform` forms it anew."""
+    same: str | None = None
+    """Keyed hash of its session, role, author and text: it is known by it when it is written again."""
+    alias_of: EntityId | None = None
+    """The first id of a message that was deleted and at once written again with this one."""
+
+
+class PendingDeletion(Part):
+    """A deleted message whose memory is hidden, and whose erasure waits in case the message is written again."""
+
+    message_id: EntityId
+    version: Version
+    """Of the deletion."""
+    same: str | None = None
+    """As of the message."""
+    due: Moment
+    asked: bool = False
+    """The time has passed, and the erasure is requested."""
 
 
 class OutboxEntry(Part):
@@ -122,7 +139,9 @@ class SessionState(Document):
     due_at: Moment | None = None
     """It goes cold or stale then or later; missing where nothing waits."""
     unpublished: bool | None = None
-    """True where there is something in the outbox; missing where not."""
+    """True where there is something in the outbox, or an erasure is requested; missing where not."""
+    deletions: tuple[PendingDeletion, ...] | None = None
+    """Missing where nothing was deleted just now."""
 
 
 class WindowMessage(Part):

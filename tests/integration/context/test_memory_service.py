@@ -83,6 +83,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             assert sorted(one["find"] for one in commands.sent) == [
                 "agents",
                 "groups",
+                "memory_sessions",
                 "memory_snapshots",
                 "memory_versions",
                 "sessions",

@@ -54,8 +54,8 @@ class MemoryStore:
         return [name for at, name in sorted(due) if at <= time][:most]
 
     async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
-        left = sorted(one.session_id for one in self._of(partition) if one.outbox and one.session_id > after)
-        return left[:most]
+        left = (one for one in self._of(partition) if one.outbox or any(e.asked for e in one.deletions))
+        return sorted(one.session_id for one in left if one.session_id > after)[:most]
 
     async def waiting(self, partition: int) -> int:
         waiting = (one.waits_for for one in self._of(partition))
@@ -196,6 +196,7 @@ class MemoryStore:
             audiences=one.audiences,
             users=one.users,
             due_at=one.due_at,
+            deletions=deepcopy(one.deletions),
         )
 
     def _of(self, partition: int) -> list[Session]:
