@@ -14,7 +14,9 @@ from eden_memory.context.written_message_store import SMALL
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding, Privilege, missing
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.sharing_store import Learning, learning, rooms_without_facts
+from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on
@@ -23,7 +25,7 @@ from eden_memory.schemas.documents import ForgottenMark, Message, Namespace
 from eden_memory.schemas.scopes import SharingMode
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import reading_order
-from eden_memory.source.position_store import another_source, named, other_sources
+from eden_memory.stages.dead_letter_store import DeadLetters
 
 OLDEST = (6, 0)
 
@@ -92,6 +94,19 @@ def judge_sharing(chosen: SharingMode | None, stored: SharingMode | None, found:
         what = f"{found.says}; but their models share nothing of it: {'; '.join(found.lacking)}"
         return Finding("sharing", "warn", what, "Run `eden models check --sharing`, or choose another model.")
     return Finding("sharing", "ok", found.says)
+
+
+async def dead_letters(client: Client, settings: Settings) -> Finding:
+    """Count what was given up, and nobody has tried again or dropped."""
+    database, topics = client[settings.mongodb.database], load_topics(settings.kafka, settings.placement)
+    letters = DeadLetters(database, settings.names, MongoForgetting(database, settings.names))
+    found = await letters.count(settings.placement.group(program) for program in topics.file.programs)
+    waiting = {program: count for program, count in found.items() if count}
+    if not waiting:
+        return Finding("dead letters", "ok", "none waits")
+    what = ", ".join(f"{count:,} of {program}" for program, count in waiting.items())
+    hint = "See `eden dead list`; then `eden dead retry`, or `eden dead drop` for what is not worth it."
+    return Finding("dead letters", "fail", f"{sum(waiting.values()):,} wait: {what}", hint)
 
 
 def judge_namespaces(live: Placement, left: Sequence[Namespace]) -> Finding:
@@ -227,23 +242,13 @@ async def messages_collection(database: Database, messages: MessagesSettings) ->
     if not await exists(database, messages.collection):
         return Finding(
             "messages collection",
-            "warn",
+            "fail",
             f"{name} does not exist (yet)",
-            "If your messages are elsewhere set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION, or let "
-            "`eden doctor --init` find them.",
+            "Write a first message. If your messages are elsewhere set EDEN_SOURCE_DATABASE and "
+            "EDEN_MESSAGES_COLLECTION, or let `eden doctor --init` find them.",
         )
     count = await database[messages.collection].estimated_document_count()
     return Finding("messages collection", "ok", f"{name}, about {count:,} messages")
-
-
-async def stored_source(memory: Database, settings: Settings) -> Finding:
-    """Memory is formed from one collection; `eden run` refuses to start on another one."""
-    source = settings.source_name
-    others = await other_sources(memory[settings.names["positions"]], source)
-    if not others:
-        return Finding("source", "ok", f"memory is formed from {named(source)}, and from no other collection")
-    refusal = another_source(source, others)
-    return Finding("source", "fail", refusal.what, refusal.hint)
 
 
 async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
