@@ -151,9 +151,10 @@ async def test_an_agent_whose_stream_says_so_is_offered_no_search_tool(lived: Li
         Agent("quiet", instructions=instructions(memory), tools=[search_tool(memory)], model=model), QUESTION
     )
     provider = OpenAIProvider(openai_client=client)
-    toolset = memory_toolset(lambda run: run.deps)
     other = PydanticAgent(
-        OpenAIChatModel("gpt-5-mini", provider=provider), deps_type=ConversationMemory, toolsets=[toolset]
+        OpenAIChatModel("gpt-5-mini", provider=provider),
+        deps_type=ConversationMemory,
+        toolsets=[memory_toolset(lambda run: run.deps)],
     )
     await other.run(QUESTION, deps=memory)
     await client.close()
