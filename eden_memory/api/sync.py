@@ -226,6 +226,8 @@ class SyncMemoryService:
     preview_undo = _waiting(MemoryService.preview_undo)
     undo = _waiting(MemoryService.undo)
     why = _waiting(MemoryService.why)
+    list_shared = _waiting(MemoryService.list_shared)
+    take_back = _waiting(MemoryService.take_back)
     list_streams = _waiting(MemoryService.list_streams)
     get_stream = _waiting(MemoryService.get_stream)
     set_stream = _waiting(MemoryService.set_stream)

@@ -153,6 +153,20 @@ class WindowAsked(View):
 
 
 @dataclass(frozen=True, slots=True)
+class SharedView(View):
+    """A fact or reflection of an agent, shard or group that rests on what users said; ids typed."""
+
+    kind: Literal["fact", "reflection"]
+    memory_id: str
+    scope: ShownScope
+    content: str
+    said_at: datetime
+    sessions: tuple[str, ...]
+    users: tuple[str, ...]
+    """Whose messages it rests on."""
+
+
+@dataclass(frozen=True, slots=True)
 class FactView(View):
     """A fact in its newest version."""
 

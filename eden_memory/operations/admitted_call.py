@@ -8,13 +8,14 @@ from eden_memory.access.visible import Asker
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
+from eden_memory.operations.sharing import SharingCalls
 from eden_memory.operations.streams import StreamCalls
 from eden_memory.operations.undoing import UndoCalls
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.unpoison.attack_rules import CauseKind
 
 
-class AgentCalls(StreamCalls, UndoCalls):
+class AgentCalls(StreamCalls, SharingCalls, UndoCalls):
     """All calls on the memory of one agent."""
 
 

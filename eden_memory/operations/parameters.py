@@ -226,6 +226,7 @@ AddedKind = Annotated[VerbatimKind, Field(description="of a verbatim text: which
 IfDue = Annotated[
     bool, Field(description="only if a window is due: enough messages or tokens, or idle for long enough")
 ]
+Move = Annotated[bool, Field(description="give it to the one user who said it; else it is only retired")]
 Target = Annotated[
     str,
     _id_text(

@@ -530,6 +530,30 @@ OPERATIONS = (
         commands=["session form"],
     ),
     Operation(
+        name="list shared",
+        call=AgentCalls.list_shared,
+        right="read",
+        of_agent=True,
+        tag="sharing",
+        summary="What came from users into memory that others see",
+        words="Newest first, with the sessions and users whose messages it rests on. Takes a key that is bound to no "
+        "user.",
+        routes=["GET /shared"],
+        commands=["sharing list"],
+    ),
+    Operation(
+        name="take back",
+        call=AgentCalls.take_back,
+        right="write",
+        of_agent=True,
+        tag="sharing",
+        summary="Take an item out of shared memory",
+        words="It is retired, or (`move`) given to the one user who said it; what says the same is not shared again. "
+        "Takes a key that is bound to no user.",
+        routes=["POST /shared/{memory_id}/take-back"],
+        commands=["sharing move", "sharing retire"],
+    ),
+    Operation(
         name="list streams",
         call=list_streams,
         right="read",
