@@ -136,6 +136,11 @@ class MessagesSettings(SettingsGroup):
         default=None,
         description="what a deleted message means for memory; unset: forget (`eden doctor` asks if there is a TTL)",
     )
+    on_edit: Literal["form", "forget"] = Field(
+        default="form",
+        description="what an edited text means for memory that was formed from the earlier one: it is forgotten, and "
+        "the new text forms; `forget`: the new text forms nothing",
+    )
     redact_secrets: bool = Field(
         default=True,
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",

@@ -416,7 +416,9 @@ class MongoForgettingStore:
         With `up_to`, a deletion that formation-trigger has seen: only versions up to that one lose their text.
         """
         left = list(message_ids)
-        gone: Row = {"text": None} if up_to is not None else {"text": None, "place": None, "forgotten": True}
+        gone: Row = {"text": None, "digest": None}
+        if up_to is None:
+            gone |= {"place": None, "forgotten": True}
         of: Row = {} if up_to is None else {"version": {"$lte": up_to}}
         while left:
             named, left = left[:AT_ONCE], left[AT_ONCE:]

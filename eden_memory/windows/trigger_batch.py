@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from time import monotonic
+from typing import Literal
 
 from eden_memory.directory.participants import NOBODY, Off, whose
 from eden_memory.forgotten import Marks
@@ -30,6 +31,7 @@ from eden_memory.windows.session_state import (
     StoredMessage,
     delete,
     forget,
+    forgets_up_to,
     leave,
     miss,
     opt_out,
@@ -238,6 +240,8 @@ class Batch:
     """Records to publish at once: deletions to be forgotten, texts that are not to be kept."""
     forgotten: list[str] = field(default_factory=list[str])
     """Forgotten messages that a window holds: their texts are erased there too."""
+    superseded: dict[str, str] = field(default_factory=dict[str, str])
+    """Messages that were edited after their formation: windows lose their texts up to this version."""
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """Ids of deliveries that are given up, with the reason for each."""
     counts: TriggerCounts = field(default_factory=TriggerCounts)
@@ -301,6 +305,9 @@ class Batch:
         if self._is_forgotten(event, known, time):
             self._forget(session, event, delivery)
             return
+        if (up_to := forgets_up_to(event, known)) is not None:
+            self.superseded[event.message_id] = up_to
+            self.sent.append(_forgotten(delivery, event.session_id, up_to, "edited"))
         if self.off.of(event.session_id, event.user_id) or stays_out(known, event):
             self._opted_out(session, event, delivery)
             return
@@ -362,7 +369,8 @@ class Batch:
                 delete(self.messages, message_id, version, envelope.time, envelope.scope)
                 leave(session, self.messages, message_id, version + INCLUSIVE)
                 if self.forgets:
-                    self.sent.append(_forgotten(delivery, known.session_id if known else None))
+                    session_id = envelope.scope or (known.session_id if known else None)
+                    self.sent.append(_forgotten(delivery, session_id, version, "deleted"))
             case "missing":
                 self.counts.missing += 1
                 if (missed := miss(known, version)) is not None:
@@ -506,16 +514,17 @@ def erased(
     )
 
 
-def _forgotten(delivery: Delivery, session_id: str | None) -> Emit:
-    version = delivery.envelope.entity_version or ""
+def _forgotten(
+    delivery: Delivery, session_id: str | None, version: str, because: Literal["deleted", "edited"]
+) -> Emit:
     event = Forgotten(
         kind="message",
         id=delivery.envelope.subject,
         reach="up_to_version",
         version=version,
-        because="deleted",
+        because=because,
         asked_by=None,
-        session_id=delivery.envelope.scope or session_id,
+        session_id=session_id,
         forgotten_at=delivery.envelope.time,
     )
     return Emit(event, cause=delivery, identity=f"forgotten/{event.key()}@{version}")

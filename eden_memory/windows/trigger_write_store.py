@@ -24,7 +24,7 @@ from eden_memory.windows.formation_requests import (
     StoredWindow,
     WindowAudience,
 )
-from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
+from eden_memory.windows.session_state import Edit, Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
@@ -54,6 +54,9 @@ def message_row(message: StoredMessage) -> Row:
         "missing": message.missing,
         "mapping": message.mapping,
         "misread": message.misread,
+        "digest": message.digest,
+        "edit": None if message.edit is None else message.edit._asdict(),
+        "formed_again": list(message.formed_again),
     }
 
 
@@ -81,6 +84,9 @@ def message_of(row: Row) -> StoredMessage:
         missing=row["missing"],
         mapping=row["mapping"],
         misread=row["misread"],
+        digest=row["digest"],
+        edit=None if row["edit"] is None else Edit(**row["edit"]),
+        formed_again=tuple(map(_aware, row["formed_again"])),
     )
 
 
@@ -244,6 +250,7 @@ def earlier_window_of(row: Row) -> EarlierWindow:
     return EarlierWindow(
         messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
         requested=WindowAudience.model_validate_json(requested, extra="ignore") if requested else None,
+        edited=row["closed"]["because"] == "edited",
     )
 
 
@@ -273,7 +280,7 @@ TOGETHER_CHARACTERS = 4_000_000
 NOT_FORGOTTEN: Row = {"$ne": True}
 """Forgetting may have marked a message since it was read."""
 TAKEN: Row = {"text": None}
-LEFT_OUT: Row = {**TAKEN, "opted_out": True}
+LEFT_OUT: Row = {**TAKEN, "digest": None, "opted_out": True}
 """Fields of a message that a window takes, and of one that it leaves out because somebody is switched off."""
 Operation = UpdateOne | UpdateMany
 
@@ -404,7 +411,7 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
                 unchanged["forgotten"] = NOT_FORGOTTEN
             writes.update(UpdateOne(unchanged, {"$set": row}))
     for window in part.new:
-        _claim(writes, rows, window, window.messages, TAKEN)
+        _claim(writes, rows, window, window.messages, {**TAKEN, **_again(window)})
         _claim(writes, rows, window, window.left_out, LEFT_OUT)
     for window in part.requested:
         if window.left_out:
@@ -413,6 +420,14 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
             writes.besides.append(UpdateMany(taken, {"$set": LEFT_OUT}))
     writes.new.extend(rows.values())
     return writes
+
+
+def _again(window: StoredWindow) -> Row:
+    """Return what a message that forms again remembers of when it did."""
+    if window.closed.because != "edited" or not window.messages:
+        return {}
+    (message,) = window.messages
+    return {"formed_again": list(message.formed_again)}
 
 
 def session_writes(sessions: AsyncCollection[Row], part: SessionsTogether) -> CollectionWrites:
