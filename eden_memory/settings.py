@@ -147,6 +147,11 @@ class MessagesSettings(SettingsGroup):
         le=3600,
         description="a deleted message's memory is hidden at once, and erased then unless it is written again",
     )
+    on_edit: Literal["form", "forget"] = Field(
+        default="form",
+        description="what an edited text means for memory that was formed from the earlier one: it is forgotten, and "
+        "the new text forms; `forget`: the new text forms nothing",
+    )
     redact_secrets: bool = Field(
         default=True,
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",

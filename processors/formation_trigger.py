@@ -282,7 +282,7 @@ class FormationTrigger:
         """Store what the batch did; False: somebody else was first, read anew. `newest`: its last message's time."""
         own = batch.own()
         write = BatchWrite(batch.partition, cached.place, batch.place, closing=list(closing.writes.values()))
-        write.forgotten = batch.forgotten
+        write.forgotten, write.superseded = batch.forgotten, batch.superseded
         write.sessions = [
             session for session in own if session.needs_writing() and session.session_id not in closing.writes
         ]

@@ -160,6 +160,7 @@ def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),
         ("session index", lambda: source_checks.session_index(database, settings)),
         ("author index", lambda: source_checks.author_index(database, settings)),
+        ("edited messages", lambda: source_checks.edited_messages(messages)),
         ("TTL index", lambda: source_checks.ttl_index(database, messages)),
         ("pre-images", lambda: source_checks.pre_images(database, messages)),
     ]

@@ -266,6 +266,14 @@ async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
     )
 
 
+async def edited_messages(messages: MessagesSettings) -> Finding:
+    """An edit of a formed text forgets what was formed from it, whatever is chosen for the new text."""
+    new = "the new text forms" if messages.on_edit == "form" else "the new text forms nothing"
+    return Finding(
+        "edited messages", "ok", f"the earlier text is forgotten, {new} (on_edit = {messages.on_edit})"
+    )
+
+
 async def ttl_index(database: Database, messages: MessagesSettings) -> Finding:
     """A TTL index deletes messages, and a deletion forgets: that must be wanted."""
     return judge_ttl(await database[messages.collection].index_information(), messages)

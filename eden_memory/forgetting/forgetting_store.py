@@ -421,7 +421,7 @@ class MongoForgettingStore:
         With `up_to`, a deletion that formation-trigger has seen: only versions up to that one lose their text.
         """
         left = list(message_ids)
-        gone: Row = {"text": None, "same": None}
+        gone: Row = {"text": None, "same": None, "digest": None}
         if up_to is None:
             gone |= {"place": None, "forgotten": True}
         of: Row = {} if up_to is None else {"version": {"$lte": up_to}}

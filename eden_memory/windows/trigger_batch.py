@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from time import monotonic
+from typing import Literal
 
 from eden_memory.directory.participants import NOBODY, Off, whose
 from eden_memory.forgotten import Marks
@@ -31,6 +32,7 @@ from eden_memory.windows.session_state import (
     StoredMessage,
     delete,
     forget,
+    forgets_up_to,
     hash_of,
     leave,
     miss,
@@ -270,6 +272,8 @@ class Batch:
     """Records to publish at once: deletions to be forgotten, texts that are not to be kept."""
     forgotten: list[str] = field(default_factory=list[str])
     """Forgotten messages that a window holds: their texts are erased there too."""
+    superseded: dict[str, str] = field(default_factory=dict[str, str])
+    """Messages that were edited after their formation: windows lose their texts up to this version."""
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """Ids of deliveries that are given up, with the reason for each."""
     counts: TriggerCounts = field(default_factory=TriggerCounts)
@@ -340,6 +344,9 @@ class Batch:
         if self._is_forgotten(event, known, time):
             self._forget(session, event, delivery)
             return
+        if (up_to := forgets_up_to(event, known)) is not None:
+            self.superseded[event.message_id] = up_to
+            self.sent.append(forgotten(event.message_id, up_to, event.session_id, time, delivery, "edited"))
         if self.off.of(event.session_id, event.user_id) or stays_out(known, event):
             self._opted_out(session, event, delivery)
             return
@@ -642,15 +649,20 @@ def _naming(first_id: str, event: MessageRecorded, delivery: Delivery) -> Emit:
 
 
 def forgotten(
-    message_id: str, version: str, session_id: str | None, time: datetime, cause: Delivery | None = None
+    message_id: str,
+    version: str,
+    session_id: str | None,
+    time: datetime,
+    cause: Delivery | None = None,
+    because: Literal["deleted", "edited"] = "deleted",
 ) -> Emit:
-    """Return the record that has memory forget a deleted message up to that version."""
+    """Return the record that has memory forget a message, which was deleted or edited, up to that version."""
     event = Forgotten(
         kind="message",
         id=message_id,
         reach="up_to_version",
         version=version,
-        because="deleted",
+        because=because,
         asked_by=None,
         session_id=session_id,
         forgotten_at=time,

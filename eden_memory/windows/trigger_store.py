@@ -319,7 +319,13 @@ class MongoTriggerStore:
     ) -> dict[WindowPlace, EarlierWindow]:
         """Return windows by session and number, with their last messages, `most` at most."""
         each: list[Row] = [{"session_id": session, "seq": seq} for session, seq in places]
-        fields: Row = {"session_id": 1, "seq": 1, "requested": 1, "messages": {"$slice": -most}}
+        fields: Row = {
+            "session_id": 1,
+            "seq": 1,
+            "requested": 1,
+            "closed.because": 1,
+            "messages": {"$slice": -most},
+        }
         found: dict[WindowPlace, Row] = {}
         for start in range(0, len(each), CLAUSES):
             rows = self._windows.find({"$or": each[start : start + CLAUSES]}, fields)
@@ -343,6 +349,8 @@ class MongoTriggerStore:
     async def put(self, write: BatchWrite) -> int | None:
         """Store a batch in transactions that each move the partition's place on; its last place now, or None."""
         await erase_window_texts(self._windows, write.forgotten)
+        for name, up_to in write.superseded.items():
+            await erase_window_texts(self._windows, [name], up_to)
         seen: int | None = write.seen
         for part in transactions_of(write):
             if seen is not None:

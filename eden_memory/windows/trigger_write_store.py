@@ -24,7 +24,7 @@ from eden_memory.windows.formation_requests import (
     StoredWindow,
     WindowAudience,
 )
-from eden_memory.windows.session_state import PendingDeletion, Session, StoredMessage, UnpublishedWindow
+from eden_memory.windows.session_state import Edit, PendingDeletion, Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
@@ -56,6 +56,9 @@ def message_row(message: StoredMessage) -> Row:
         "misread": message.misread,
         "same": message.same,
         **({"alias_of": message.alias_of} if message.alias_of is not None else {}),
+        "digest": message.digest,
+        "edit": None if message.edit is None else message.edit._asdict(),
+        "formed_again": list(message.formed_again),
     }
 
 
@@ -85,6 +88,9 @@ def message_of(row: Row) -> StoredMessage:
         misread=row["misread"],
         same=row.get("same"),
         alias_of=row.get("alias_of"),
+        digest=row["digest"],
+        edit=None if row["edit"] is None else Edit(**row["edit"]),
+        formed_again=tuple(map(_aware, row["formed_again"])),
     )
 
 
@@ -257,6 +263,7 @@ def earlier_window_of(row: Row) -> EarlierWindow:
     return EarlierWindow(
         messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
         requested=WindowAudience.model_validate_json(requested, extra="ignore") if requested else None,
+        edited=row["closed"]["because"] == "edited",
     )
 
 
@@ -286,7 +293,7 @@ TOGETHER_CHARACTERS = 4_000_000
 NOT_FORGOTTEN: Row = {"$ne": True}
 """Forgetting may have marked a message since it was read."""
 TAKEN: Row = {"text": None}
-LEFT_OUT: Row = {**TAKEN, "opted_out": True}
+LEFT_OUT: Row = {**TAKEN, "digest": None, "opted_out": True}
 """Fields of a message that a window takes, and of one that it leaves out because somebody is switched off."""
 Operation = UpdateOne | UpdateMany
 
@@ -417,7 +424,7 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
                 unchanged["forgotten"] = NOT_FORGOTTEN
             writes.update(UpdateOne(unchanged, {"$set": row}))
     for window in part.new:
-        _claim(writes, rows, window, window.messages, TAKEN)
+        _claim(writes, rows, window, window.messages, {**TAKEN, **_again(window)})
         _claim(writes, rows, window, window.left_out, LEFT_OUT)
     for window in part.requested:
         if window.left_out:
@@ -426,6 +433,14 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
             writes.besides.append(UpdateMany(taken, {"$set": LEFT_OUT}))
     writes.new.extend(rows.values())
     return writes
+
+
+def _again(window: StoredWindow) -> Row:
+    """Return what a message that forms again remembers of when it did."""
+    if window.closed.because != "edited" or not window.messages:
+        return {}
+    (message,) = window.messages
+    return {"formed_again": list(message.formed_again)}
 
 
 def session_writes(sessions: AsyncCollection[Row], part: SessionsTogether) -> CollectionWrites:

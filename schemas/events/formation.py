@@ -20,7 +20,8 @@ from eden_memory.schemas.scopes import (
 LeftOutBecause = Literal[
     "no_scope", "personal", "expired", "beyond", "planted", "empty", "unnamed", "forgotten"
 ]
-ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
+ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked", "edited"]
+"""edited: over a message whose text was edited after its formation, alone; it takes the place of the earlier text."""
 
 
 class Window(Part):

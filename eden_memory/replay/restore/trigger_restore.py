@@ -38,7 +38,7 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.stage import Decision, Delivery
 from eden_memory.windows.formation_requests import StoredWindow, TriggerStore, names_of, request, settle
-from eden_memory.windows.session_state import Session, StoredMessage
+from eden_memory.windows.session_state import AGAIN_A_DAY, Edit, Session, StoredMessage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Closed, window_limits
 
@@ -115,7 +115,12 @@ class RecordedWindows:
             for message in window.messages:
                 earlier = known.get(message.message_id)
                 if earlier is None or earlier.version < message.version:
-                    known[message.message_id] = replace(message, formation_id=asked.formation_id)
+                    formed = replace(message, formation_id=asked.formation_id)
+                    if earlier is not None and asked.closed_because == "edited":
+                        times = (*earlier.formed_again, asked.closed_at)[-AGAIN_A_DAY:]
+                        edit = Edit(message.version, earlier.version, earlier.formation_id)
+                        formed = replace(formed, edit=edit, formed_again=times)
+                    known[message.message_id] = formed
         for name, session in sessions.items():
             session.partition = self.partition_of(name)
         self.count += len(windows) + len(erased)
@@ -267,6 +272,8 @@ def _described(member: StoredMessage, told: StoredMessage, *, corrected: bool) -
             text=None,
             formation_id=member.formation_id,
             changed_after_formation=True,
+            edit=member.edit,
+            formed_again=member.formed_again,
         )
     if told.version != member.version and (member.mapping is not None or member.characters):
         return member
@@ -277,6 +284,8 @@ def _described(member: StoredMessage, told: StoredMessage, *, corrected: bool) -
         text=None,
         formation_id=member.formation_id,
         changed_after_formation=member.changed_after_formation,
+        edit=member.edit,
+        formed_again=member.formed_again,
     )
 
 
