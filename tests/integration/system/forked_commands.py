@@ -20,6 +20,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from select import select
 from shutil import rmtree
 
 from eden_memory import cli
@@ -54,12 +55,12 @@ def serve(path: str) -> None:
         import_module(module.name)
     signal.signal(
         signal.SIGCHLD, signal.SIG_IGN
-    )  # nobody waits for the forks: the request is told how it ended
+    )  # nobody waits for the forks: the request hears how it ended
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"{path}.new")
         listening.listen(16)
         os.rename(f"{path}.new", path)
-        while True:
+        while sys.stdin not in select([listening, sys.stdin], [], [])[0]:  # it closes with who started this
             asked, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
