@@ -227,7 +227,8 @@ INCLUSIVE = "!"
 
 
 MOST_WAITING = 2_000
-"""Deletions of a partition that wait at once: readers look up all of them. Further ones are erased at once."""
+"""Deletions of a partition that wait at once, and as many that forgetting is to mark: readers look up all of them.
+Further ones are erased at once."""
 HIDDEN_FOR = timedelta(minutes=1)
 """After the request to erase is published: until then at least, what rests on the message is hidden."""
 AskedErasure = tuple[str, str, str]
@@ -492,7 +493,9 @@ class Batch:
             return False
         if known.version > version:
             return True
-        if known.deleted and known.version == version:  # stored, and perhaps not published where it does not wait
+        if (
+            known.deleted and known.version == version
+        ):  # stored, and perhaps not published where it does not wait
             return any(
                 (deletion.message_id, deletion.version) == (known.message_id, version)
                 for deletion in session.deletions
@@ -507,7 +510,7 @@ class Batch:
         """Request the erasure of deleted messages that were not written again in time.
 
         A request is repeated until it is known to be published. Its message is hidden for a while longer, and until
-        forgetting has marked it, however far that is behind.
+        forgetting has marked it, as long as no more than MOST_WAITING are left.
         """
         for session in self.own():
             for deletion in [deletion for deletion in session.deletions if deletion.due < time]:
@@ -515,7 +518,8 @@ class Batch:
                 published = self.grace.published.get(name)
                 hidden_long = published is not None and time - published >= HIDDEN_FOR
                 ref = MessageRef(message_id=deletion.message_id, version=deletion.version)
-                if not self.forgets or (hidden_long and self.erasing.message_gone(ref)):
+                settled = self.erasing.message_gone(ref) or len(self.grace.published) > MOST_WAITING
+                if not self.forgets or (hidden_long and settled):
                     session.deletions.remove(deletion)
                     self.grace.published.pop(name, None)
                     session.changed = True

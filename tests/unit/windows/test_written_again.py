@@ -225,13 +225,18 @@ def _message_of(one: object) -> str | None:
     return event.message_id if isinstance(event, MessageRecorded) else None
 
 
-async def test_a_deletion_hides_until_forgetting_has_marked_its_message() -> None:
+async def test_a_deletion_hides_until_forgetting_has_marked_its_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store, marks = MemoryStore(LIMITS), KnownMarks()
     stage = trigger(store, forgotten=marks, grace=GRACE)
     published = await run(stage, FORMED, DELETED, *([one] for one in LATER), [watermark(24, 60)])
     assert [one.message_id for one in store.stored_sessions[S].deletions] == ["s.m1", "s.m2", "s.m3"]
+    monkeypatch.setattr(trigger_batch, "MOST_WAITING", 2)
+    await run(stage, [watermark(25, 60.5)])
+    assert [one.message_id for one in store.stored_sessions[S].deletions] == ["s.m2", "s.m3"]
     mark(published, marks)
-    await run(stage, [watermark(25, 61)])
+    await run(stage, [watermark(26, 61)])
     assert store.stored_sessions[S].deletions == []
 
 
