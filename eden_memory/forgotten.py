@@ -48,9 +48,16 @@ class Marks:
     def source_gone(self, source: SourceMessage) -> bool:
         """Whether a message, its session or its author is forgotten in this version and at this time."""
         return (
-            self._message(source)
+            self.message_gone(source)
             or self._reached("session", source.session_id, source.time)
             or (source.user_id is not None and self._reached("user", source.user_id, source.time))
+        )
+
+    def message_gone(self, source: MessageRef) -> bool:
+        """Whether a message is forgotten in this version."""
+        return any(
+            mark.reach == "for_ever" or (mark.version is not None and source.version <= mark.version)
+            for mark in self._marks.get(("message", source.message_id), ())
         )
 
     def gone_in(self, window: Window, source: SourceMessage) -> bool:
@@ -72,7 +79,7 @@ class Marks:
         """Whether a message of a window or before it is forgotten, or its session or a participant since then."""
         named = [("session", window.session_id), *(("user", user) for user in window.participants)]
         began = window.first_at or window.closed_at
-        return any(map(self._message, (*window.messages, *window.before))) or any(
+        return any(map(self.message_gone, (*window.messages, *window.before))) or any(
             self._reached(*name, began) for name in named
         )
 
@@ -100,12 +107,6 @@ class Marks:
 
     def _all(self) -> frozenset[Mark]:
         return frozenset(mark for marks in self._marks.values() for mark in marks)
-
-    def _message(self, source: MessageRef) -> bool:
-        return any(
-            mark.reach == "for_ever" or (mark.version is not None and source.version <= mark.version)
-            for mark in self._marks.get(("message", source.message_id), ())
-        )
 
     def _reached(self, kind: str, name: str, time: datetime) -> bool:
         return any(

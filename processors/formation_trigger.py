@@ -273,6 +273,9 @@ class FormationTrigger:
             await turn.enter_async_context(self._closing_many)
         unread = [name for name in named if name not in batch.sessions]
         batch.add(await self._sessions(cached, unread, partition))
+        deletions = (deletion for session in batch.own() for deletion in session.deletions)
+        if erasing := {("message", deletion.message_id) for deletion in deletions if deletion.asked}:
+            batch.erasing = await self._forgotten.among(erasing)
         TRIGGER_WAITING.labels(str(partition)).set(waiting)
         return many
 

@@ -604,18 +604,26 @@ def write_again(
     """Take a message for one that was deleted just before, in the order of deletion; False if there is none such.
 
     It keeps its first id, window and memory; a new id becomes an alias of the first. A record that names the first
-    id is taken at its word: this stage wrote it.
+    id is taken at its word: this stage wrote it. An id that a window holds never becomes an alias: applications
+    that number the messages of a session use their ids again for other texts.
     """
     known = messages.known.get(event.message_id)
     unformed = known is not None and (known.formation_id, known.alias_of) == (None, None)
     if known is not None and not known.deleted and not (unformed and event.first_id is not None):
         return False
     own = event.message_id if known is None else known.alias_of or event.message_id
+    in_a_window = known is not None and not unformed and known.alias_of is None
+    if in_a_window and event.first_id not in (None, own):
+        return False
     alike = [
         deletion
         for deletion in session.deletions
-        if deletion.message_id == event.first_id
-        or (same is not None and deletion.same == same and time <= deletion.due)
+        if (not in_a_window or deletion.message_id == own)
+        and _is_still_deleted(messages.known.get(deletion.message_id), deletion)
+        and (
+            deletion.message_id == event.first_id
+            or (same is not None and deletion.same == same and time <= deletion.due)
+        )
     ]
     deletion = min(alike, key=lambda deletion: deletion.message_id != own, default=None)
     first = messages.known.get(event.first_id or (deletion.message_id if deletion is not None else ""))
@@ -637,6 +645,11 @@ def write_again(
         session.drop(event.message_id)
         messages.put(replace(again, time=time, same=None, digest=None, alias_of=first.message_id))
     return True
+
+
+def _is_still_deleted(known: StoredMessage | None, deletion: PendingDeletion) -> bool:
+    """Tell whether no other message was written under the id of a deleted one since."""
+    return known is not None and known.deleted and known.version == deletion.version
 
 
 def delete(
@@ -675,6 +688,7 @@ def delete(
             created_at=known.created_at if known else None,
             mapping=known.mapping if known else None,
             edit=known.edit._replace(formed_in=None) if known and known.edit else None,
+            formed_again=known.formed_again if known else (),
         )
     )
 

@@ -23,7 +23,7 @@ from eden_memory.metrics import (
     TRIGGER_WINDOWS,
 )
 from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.stages.stage import Delivery, Emit, Erase
 from eden_memory.windows.session_state import (
     Messages,
@@ -227,7 +227,8 @@ INCLUSIVE = "!"
 
 
 MOST_WAITING = 2_000
-"""Deletions of a partition that wait at once: readers look up all of them. Further ones are erased at once."""
+"""Deletions of a partition that wait at once, and as many that forgetting is to mark: readers look up all of them.
+Further ones are erased at once."""
 HIDDEN_FOR = timedelta(minutes=1)
 """After the request to erase is published: until then at least, what rests on the message is hidden."""
 AskedErasure = tuple[str, str, str]
@@ -281,6 +282,8 @@ class Batch:
     asked_again: Set[str] = frozenset()
     """Requests to form added texts that a later one among the delivered records takes along."""
     grace: Grace = field(default_factory=Grace)
+    erasing: Marks = field(default_factory=Marks)
+    """Of deleted messages whose erasure was requested."""
     asked: dict[AskedErasure, datetime] = field(default_factory=dict[AskedErasure, datetime])
     """Erasures that are requested with `sent`, and the time of the Watermark behind each."""
 
@@ -341,6 +344,10 @@ class Batch:
         self.due_scan.touched.add(event.session_id)
         if event.session_id in self.off.sessions:
             session.give_up(time)
+        if self._is_alias_forgotten(event, delivery):
+            self.sent.append(forgotten(event.message_id, event.version, event.session_id, time, delivery))
+            self._forget(session, event, delivery)
+            return
         if self._is_forgotten(event, known, time):
             self._forget(session, event, delivery)
             return
@@ -371,15 +378,17 @@ class Batch:
     def _under_first_id(self, event: MessageRecorded, delivery: Delivery) -> MessageRecorded | None:
         """Return the record of a message that was written again under its first id, any other as it is.
 
-        None: it is a record of ours that came behind a newer one of the tailer. Its text must not stay the last.
+        None: it is a record of ours that came behind a newer one of the tailer. Its text must not stay the last:
+        while the message is an alias, our record of the newer one follows; else a tombstone does.
         """
         known = self.messages.known.get(event.message_id)
         if known is None:
             return event
         if event.first_id is not None and known.version > event.version:
-            self.sent.append(
-                erased(delivery.key, event.version, event.session_id, delivery, reason="dropped")
-            )
+            if known.alias_of is None or known.deleted or known.forgotten:
+                self.sent.append(
+                    erased(delivery.key, event.version, event.session_id, delivery, reason="dropped")
+                )
             return None
         if known.alias_of is None or known.deleted:
             return event
@@ -409,6 +418,14 @@ class Batch:
                 time=known.time if known is not None else time,
             )
         )
+
+    def _is_alias_forgotten(self, event: MessageRecorded, delivery: Delivery) -> bool:
+        """Tell whether a message that was written again is forgotten by its new id.
+
+        Forgetting may have looked for the first id before this stage stored it: nobody else forgets that then.
+        """
+        alias = MessageRef(message_id=delivery.key, version=event.version)
+        return delivery.key != event.message_id and self.marks.message_gone(alias)
 
     def _forget(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
         forget(session, self.messages, event, delivery.envelope.time)
@@ -474,8 +491,15 @@ class Batch:
             return False
         if session is None or session.session_id != known.session_id:
             return False
-        if known.version > version or (known.deleted and known.version == version):
+        if known.version > version:
             return True
+        if (
+            known.deleted and known.version == version
+        ):  # stored, and perhaps not published where it does not wait
+            return any(
+                (deletion.message_id, deletion.version) == (known.message_id, version)
+                for deletion in session.deletions
+            )
         if (due := self.grace.until(time)) is None:
             return False
         session.deletions.append(PendingDeletion(known.message_id, version, known.same, due))
@@ -485,13 +509,17 @@ class Batch:
     def _erase_due(self, time: datetime) -> None:
         """Request the erasure of deleted messages that were not written again in time.
 
-        A request is repeated until it is known to be published, and hides its message for a while longer.
+        A request is repeated until it is known to be published. Its message is hidden for a while longer, and until
+        forgetting has marked it, as long as no more than MOST_WAITING are left.
         """
         for session in self.own():
             for deletion in [deletion for deletion in session.deletions if deletion.due < time]:
                 name = session.session_id, deletion.message_id, deletion.version
                 published = self.grace.published.get(name)
-                if not self.forgets or (published is not None and time - published >= HIDDEN_FOR):
+                hidden_long = published is not None and time - published >= HIDDEN_FOR
+                ref = MessageRef(message_id=deletion.message_id, version=deletion.version)
+                settled = self.erasing.message_gone(ref) or len(self.grace.published) > MOST_WAITING
+                if not self.forgets or (hidden_long and settled):
                     session.deletions.remove(deletion)
                     self.grace.published.pop(name, None)
                     session.changed = True

@@ -422,7 +422,8 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
             unchanged: Row = {"_id": row["_id"], "version": version, "formation_id": formation}
             if not message.forgotten:
                 unchanged["forgotten"] = NOT_FORGOTTEN
-            writes.update(UpdateOne(unchanged, {"$set": row}))
+            not_alias: Row = {} if "alias_of" in row else {"$unset": {"alias_of": ""}}
+            writes.update(UpdateOne(unchanged, {"$set": row, **not_alias}))
     for window in part.new:
         _claim(writes, rows, window, window.messages, {**TAKEN, **_again(window)})
         _claim(writes, rows, window, window.left_out, LEFT_OUT)

@@ -124,6 +124,14 @@ async def test_what_waits_is_found_by_its_place_with_or_without_a_document(store
     assert again[S].held["s.m2"].text == "hello"
 
 
+async def test_an_id_that_gets_another_text_is_no_alias_any_more(store: TriggerStore) -> None:
+    assert await put(store, messages=[told("s.n1", alias_of="s.m1", formation_id="s.s/1-aa", deleted=True)])
+    assert (await store.messages(["s.n1"]))["s.n1"].alias_of == "s.m1"
+    replaces = version(1), "s.s/1-aa"
+    assert await put(store, messages=[told("s.n1", 2, text="another", replaces=replaces)])
+    assert (await store.messages(["s.n1"]))["s.n1"].alias_of is None
+
+
 async def test_of_two_who_read_the_same_partition_one_writes(store: TriggerStore) -> None:
     seen = await store.place(0)
     first, second = (BatchWrite(0, seen, seen, messages=[told(name)]) for name in ("s.m1", "s.m2"))
