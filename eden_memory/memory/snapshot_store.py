@@ -60,7 +60,7 @@ class SnapshotCache:
 
 
 def _bytes_of(snapshot: Snapshot) -> int:
-    entries = (*snapshot.buffer, *snapshot.recent_facts)
+    entries = (*snapshot.buffer, *snapshot.recent_facts, *snapshot.lasting_facts)
     texts = sum(sys.getsizeof(entry.content) for entry in entries) + sys.getsizeof(snapshot.blob)
     return SNAPSHOT_BYTES + ENTRY_BYTES * len(entries) + texts
 
