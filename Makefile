@@ -47,7 +47,7 @@ test: setup ## run the suite against real servers, JOBS=4 files at a time
 	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile --no-loadscope-reorder --max-worker-restart 4 || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
-test-slow: setup ## run the tests that take minutes, too: the pages of commands played, kills, benchmarks in short
+test-slow: setup ## run the tests that take minutes, too: more kills and faults, benchmarks in short, more settings
 	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile -m slow
 
 lint: setup ## ruff and the import contract
@@ -156,9 +156,8 @@ screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chro
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and language, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
-transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture
+transcripts: setup ## draw README's picture and that of a trace, from real runs
 	@$(BIN)/python -W ignore -m tests.transcripts.picture
-	@$(BIN)/python -W ignore -m tests.transcripts.reform
 	@$(BIN)/python -W ignore -m tests.transcripts.traces
 
 notebook: setup ## run docs/notebooks/growth.ipynb on servers of its own, and keep what it shows

@@ -19,7 +19,6 @@ CHAPTERS = {
     "How to": "how-to/*",
     "How it works": "*",
     "Reference": "reference/*",
-    "Runs": "transcripts/*",
     "Notebooks": "notebooks/*",
     "Decisions": "decisions/*",
 }

@@ -419,13 +419,17 @@ def count_decided(events: Iterable[object]) -> None:
             BLOB_FILL.labels(event.scope.kind).observe(event.words / event.word_limit)
 
 
+MOST_AGENTS = 20
+"""Agents with a label value of their own in a process; others are `other`."""
+
+
 class CallMetrics:
     """Count model calls, their tokens, time and cost.
 
     Labels are bounded: the first `agents` agents that this process meets keep their names, the rest is `other`.
     """
 
-    def __init__(self, agents: int) -> None:
+    def __init__(self, agents: int = MOST_AGENTS) -> None:
         self._most, self._agents = agents, set[str]()
 
     def called(self, call: ModelCalled) -> None:

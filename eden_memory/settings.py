@@ -13,7 +13,6 @@ from typing import Literal, Self
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
@@ -38,14 +37,19 @@ TAILER = "tailer/"
 """Begins the name of every source."""
 FACTS_OF_SHORT_PROMPTS = 8
 """Of one window: a small model that lists more repeats itself."""
+API_KEY = "EDEN_API_KEY"
+"""Variable that holds the key of the endpoints that the settings name; followed by `_HOST` or `_HOST_PORT`
+(`EDEN_API_KEY_API_EXAMPLE_ORG`), that of one endpoint, which comes first."""
+RERANK_KEY = "EDEN_RERANK_KEY"
+"""Variable that holds the key of a reranker's endpoint."""
 OTHER_VARIABLES = (
-    "EDEN_API_KEY",
+    API_KEY,
     "EDEN_ATLAS_URI",
     "EDEN_KEY",
     "EDEN_MCP_AGENT",
     "EDEN_MCP_SESSION",
     "EDEN_MCP_USER",
-    "EDEN_RERANK_KEY",
+    RERANK_KEY,
     "EDEN_TOML",
     "EDEN_URL",
 )
@@ -60,6 +64,7 @@ TYPED_ID = re.compile(
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
+Remembered = Literal["off", "form", "on"]
 
 
 class MongoSettings(SettingsGroup):
@@ -136,6 +141,17 @@ class MessagesSettings(SettingsGroup):
         default=None,
         description="what a deleted message means for memory; unset: forget (`eden doctor` asks if there is a TTL)",
     )
+    delete_grace_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        le=3600,
+        description="a deleted message's memory is hidden at once, and erased then unless it is written again",
+    )
+    on_edit: Literal["form", "forget"] = Field(
+        default="form",
+        description="what an edited text means for memory that was formed from the earlier one: it is forgotten, and "
+        "the new text forms; `forget`: the new text forms nothing",
+    )
     redact_secrets: bool = Field(
         default=True,
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",
@@ -176,6 +192,13 @@ class AgentsSettings(SettingsGroup):
     name: str = "name"
     user_memory_enabled: str = "user_memory_enabled"
     agent_memory_enabled: str = "agent_memory_enabled"
+    facts: str = Field(
+        default="memory_facts", description="`off`, `form` or `on`, in place of `EDEN_MEMORY_FACTS`"
+    )
+    reflections: str = Field(
+        default="memory_reflections",
+        description="`off`, `form` or `on`, in place of `EDEN_MEMORY_REFLECTIONS`",
+    )
 
     @field_validator("default")
     @classmethod
@@ -222,11 +245,6 @@ class WindowsSettings(SettingsGroup):
         le=100_000,
         description="hours without a message after which one is enough for a window; 0: never",
     )
-    before: NonNegativeInt = Field(
-        default=4,
-        le=20,
-        description="earlier messages that are shown to explain a window; 0: none",
-    )
 
 
 class ModelsSettings(SettingsGroup):
@@ -258,11 +276,6 @@ class ModelsSettings(SettingsGroup):
         None,
         description="thinking of models that take it, endpoints included; unset: each provider's default",
     )
-    api_key_env: str = Field(
-        "EDEN_API_KEY",
-        description="variable that holds the key of endpoints that these settings name; followed by _HOST or "
-        "_HOST_PORT (EDEN_API_KEY_API_EXAMPLE_ORG) that of one endpoint, which comes first",
-    )
     timeout_seconds: PositiveFloat = Field(
         120.0,
         description="seconds for one call, and up to 15 times as many where a model is measured as slow",
@@ -282,9 +295,14 @@ class ModelsSettings(SettingsGroup):
 class MemorySettings(SettingsGroup):
     """Switches for forming and showing memory; each is independent of the others."""
 
-    always_in_context: bool = Field(default=True, description="show blobs and reflections in contexts")
-    facts_in_context: bool = Field(default=True, description="show the newest facts in contexts")
-    search: bool = Field(default=True, description="facts can be searched, and recall may search")
+    facts: Remembered = Field(
+        default="on",
+        description="off: facts are not formed, and no model is asked for them; form: they are formed, but neither "
+        "contexts nor searches show them; on: both. An agent's document may say otherwise for its own",
+    )
+    reflections: Remembered = Field(
+        default="on", description="the same for reflections and the texts that consolidate them"
+    )
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
     decide_anew: bool = Field(
         default=True,
@@ -358,7 +376,7 @@ class MemorySettings(SettingsGroup):
     @property
     def recalls_by(self) -> Literal["hybrid", "text"] | None:
         """How memory is searched for what a message is about; None: not at all."""
-        if not self.search or self.recall == "off":
+        if self.recall == "off":
             return None
         return "text" if self.recall == "words" else "hybrid"
 
@@ -386,9 +404,6 @@ class SearchSettings(SettingsGroup):
         "endpoint; unset: none",
     )
     rerank_model: str | None = Field(default=None, description="model that the endpoint is asked for")
-    rerank_key_env: str = Field(
-        default="EDEN_RERANK_KEY", description="variable that holds the endpoint's key"
-    )
 
 
 class TailerSettings(SettingsGroup):
@@ -427,7 +442,6 @@ class ServeSettings(SettingsGroup):
     cors_origins: tuple[str, ...] = Field(
         (), description="origins whose pages may send requests; none: CORS is off"
     )
-    max_body_bytes: PositiveInt = Field(1_000_000, description="of a request")
     requests_per_minute: PositiveInt | None = Field(
         None, description="of a caller whose key sets no limit of its own; unset: no limit"
     )
@@ -440,9 +454,6 @@ class MetricsSettings(SettingsGroup):
 
     namespace: str | None = Field(
         None, description="label `namespace` of every figure; unset: the name of memory's database"
-    )
-    agents: PositiveInt = Field(
-        20, description="most agents with a label value of their own in a process; others are `other`"
     )
 
 
@@ -470,9 +481,11 @@ class GatewaySettings(SettingsGroup):
     single_user: str | None = Field(
         None, description="user of requests that name none, where no key is needed"
     )
-    isolate: bool = Field(
-        default=False,
-        description="a chat with `memory_id` and no user has memory of its own, which no other `memory_id` reads",
+    default_id: str | None = Field(
+        None,
+        min_length=1,
+        description="`memory_id` of requests that name neither one nor a user, such as `default`; unset: such chats "
+        "have no memory",
     )
     top_k: int = Field(
         5, ge=0, le=100, description="facts searched for in each turn, unless the request says otherwise"
@@ -517,14 +530,6 @@ class RetentionSettings(SettingsGroup):
 
     answer_days: PositiveFloat = Field(
         90.0, description="days for which a model's answer is stored, so that the same question costs nothing"
-    )
-    answer_megabytes: PositiveFloat = Field(
-        10_000.0,
-        description="size of all answers above which the oldest are deleted, but none of the last 7 days",
-    )
-    outcome_days: PositiveFloat = Field(
-        30.0,
-        description="days after which an applied decision is deleted, if Kafka has deleted its input",
     )
 
 
@@ -608,9 +613,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _refuse_unknown_variables(self) -> Self:
         """Refuse variables that look like settings: of a misspelt group, pydantic says nothing."""
-        key = self.models.api_key_env
-        known = {*variables(), *OTHER_VARIABLES, key, self.search.rerank_key_env}
-        others = ("EDEN_API_KEY_", "EDEN_TEST_", f"{key}_")
+        known = {*variables(), *OTHER_VARIABLES}
+        others = (f"{API_KEY}_", "EDEN_TEST_")
         unknown = [
             name
             for name, value in os.environ.items()

@@ -116,6 +116,13 @@ class ContextCacheStage:
         async for page in self._contexts.of_sessions(session_ids, self._clock()):
             await self._build(_until(page), page)
 
+    async def memory_hidden(self, session_ids: Iterable[str]) -> None:
+        """Build the contexts anew that may show memory of these sessions: it may be hidden now, or shown again."""
+        keys = {key for name in session_ids for key in await self._source.scopes_of_session(name)}
+        if keys:
+            async for page in self._contexts.active(keys, self._clock()):
+                await self._build(_until(page), page)
+
     async def withdraw(self, authors: Iterable[tuple[str, str]]) -> set[str]:
         """Empty the contexts that do not hold for the authors of these committed messages: (session, author).
 

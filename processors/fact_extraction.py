@@ -33,6 +33,7 @@ from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.formation_requests import Windows
 
 STAGE = "fact-extraction"
+SWITCHED_OFF = "facts are switched off for the agent"
 PAST_RETENTION = "every scope's facts of so long ago have expired"
 
 
@@ -76,6 +77,8 @@ class FactExtraction:
         window = delivery.event.window()
         if not window.messages or not (scopes := fact_scopes(window)):
             return [facts_extracted(delivery, window)]
+        if "facts" not in window.forms:
+            return [facts_extracted(delivery, window, reason=SWITCHED_OFF)]
         asking = asking_about(window, delivery, STAGE, "facts")
         before = () if self._limits.short_prompts else window.before  # the short prompt shows none
         question = await self._questions.about(delivery, window, scopes, asking, before=before)

@@ -8,6 +8,7 @@ collections: it reads the tombstones.
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,10 +74,12 @@ class ForgettingStage:
         (delivery,) = deliveries
         event = delivery.event
         assert isinstance(event, Forgotten)
-        mark = mark_of(event)
+        asked, mark = mark_of(event), mark_of(event)
+        if event.kind == "message":
+            mark = replace(asked, target=await self._store.first_id_of(event.id))
         if event.after is not None and await self._waits(event, mark, event.after):
             return Gather(LOOK_AGAIN)
-        await self._mark([mark], delivery)
+        await self._mark([asked, mark], delivery)
         if event.kind == "key":
             return Decision(())
         return await (self._follow if event.because == "derived" else self._forget)(delivery, event, mark)
@@ -105,7 +108,7 @@ class ForgettingStage:
         told = found.told
         await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in resting), delivery)
         withdrawn = await self._withdrawn(delivery, event, resting, found.scopes)
-        messages = [message.message_id for message in told] or _message(event)
+        messages = [message.message_id for message in told] or _message(mark)
         await self._store.erase_texts(messages, event.version)
         # At the end again, for windows that were asked for meanwhile.
         if event.after is None or found.last is None:
@@ -238,6 +241,6 @@ def _decides(budgets: Mapping[str, Spending] | None, scope: Scope) -> bool:
     return not any(budget.full for budget in concerned(budgets, scope.agent_id, scope.user_id))
 
 
-def _message(event: Forgotten) -> list[str]:
+def _message(mark: Mark) -> list[str]:
     """Return the id of a forgotten message, which may stand in a window though it is stored no longer."""
-    return [event.id] if event.kind == "message" else []
+    return [mark.target] if mark.kind == "message" else []

@@ -5,9 +5,9 @@ publishes the windows in the sessions' outboxes, and clears them. A redelivered 
 """
 
 from asyncio import Lock, gather
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from eden_memory.directory.participants import Directory
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
@@ -28,8 +28,10 @@ from eden_memory.windows.formation_requests import (
 )
 from eden_memory.windows.session_state import Messages, Session
 from eden_memory.windows.trigger_batch import (
+    AskedErasure,
     Batch,
     CachedSessions,
+    Grace,
     SessionsAside,
     asked_again,
     authors,
@@ -62,7 +64,8 @@ class FormationTrigger:
     """Cuts sessions into windows.
 
     `forgets`: whether memory forgets messages that the application deletes. Without `gathering`, every batch is
-    processed at once. `most_before`: messages before a window that explain it.
+    processed at once. `most_before`: messages before a window that explain it. `grace`: how long the erasure of a
+    deleted message waits in case the message is written again, which a hash keyed with `secret` tells.
     """
 
     def __init__(
@@ -76,7 +79,11 @@ class FormationTrigger:
         budgets: WindowBudgets | None = None,
         gathering: Gathering | None = None,
         most_before: int = 0,
+        grace: timedelta = timedelta(0),
+        secret: bytes = b"",
     ) -> None:
+        self._grace, self._secret = grace, secret
+        self._graces: dict[int, Grace] = {}
         self._gathering = gathering
         self._store, self._directory = store, directory
         self._requests = FormationRequests(store, directory, budgets, settings_version, most_before)
@@ -109,6 +116,7 @@ class FormationTrigger:
         refused: dict[str, str] = {}
         left = self._accepted(deliveries, refused)
         sent: list[Emit | Erase] = []
+        asked: dict[AskedErasure, datetime] = {}
         ready: dict[str, StoredWindow] = {}
         named = forgettable(deliveries)
         marks = await self._marks(named)
@@ -126,6 +134,7 @@ class FormationTrigger:
                 refused |= batch.refused
                 self._accepted(left[:taken], refused)  # those that could not be stored
                 sent += batch.sent
+                asked |= batch.asked
                 ready |= await self._ready(batch, closing)
                 if len(ready) >= MANY_DUE:
                     deliveries, left = _up_to(left[taken - 1], deliveries), left[:taken]
@@ -139,7 +148,7 @@ class FormationTrigger:
         await self._erase_forgotten_before(ready.values())
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
-        remember = self._remember(partition, names)
+        remember = self._remember(partition, names, asked)
         return Decision(events, covers=len(deliveries), published=remember, refused=refused)
 
     def _may_wait(self, deliveries: Sequence[Delivery]) -> float:
@@ -184,7 +193,11 @@ class FormationTrigger:
         held = {message.session_id for message in known.values() if message.session_id is not None}
         if unread := held - set(named):
             sessions |= await self._sessions(cached, unread, ELSEWHERE)
+        firsts = {message.alias_of for message in known.values() if message.alias_of is not None}
+        firsts |= {deletion.message_id for session in sessions.values() for deletion in session.deletions}
+        known |= await self._store.messages(firsts - set(known))
         batch = Batch(partition, sessions, Messages(known), self._forgets, cached.place, marks=marks)
+        batch.grace = self._graces.setdefault(partition, Grace(self._grace, self._secret))
         batch.asked_again = asked_again(deliveries)
         await self._take_back_authors(batch, deliveries)
         await self._look_who_is_off(batch, deliveries)
@@ -269,7 +282,7 @@ class FormationTrigger:
         """Store what the batch did; False: somebody else was first, read anew. `newest`: its last message's time."""
         own = batch.own()
         write = BatchWrite(batch.partition, cached.place, batch.place, closing=list(closing.writes.values()))
-        write.forgotten = batch.forgotten
+        write.forgotten, write.superseded = batch.forgotten, batch.superseded
         write.sessions = [
             session for session in own if session.needs_writing() and session.session_id not in closing.writes
         ]
@@ -327,8 +340,15 @@ class FormationTrigger:
         if gone := forgotten_before(sources, marks.asked()):
             await self._store.erase_in_windows(gone)
 
-    def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
-        return lambda: self._confirmed.setdefault(partition, []).extend(sent)
+    def _remember(
+        self, partition: int, sent: Iterable[tuple[str, str]], asked: Mapping[AskedErasure, datetime]
+    ) -> Callable[[], None]:
+        def confirmed() -> None:
+            self._confirmed.setdefault(partition, []).extend(sent)
+            if asked:
+                self._graces[partition].published.update(asked)
+
+        return confirmed
 
 
 def _up_to(last: Delivery, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:

@@ -64,7 +64,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             FORMATION_TRIGGER,
             _of(handlers, FORMATION_TRIGGER),
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
-            writes=(FormationRequested, Forgotten),
+            writes=(FormationRequested, Forgotten, MessageRecorded),
             batch=2_500,
             records_at_once=5_000,
             rest=0.25,

@@ -85,7 +85,7 @@ class ReflectionExtraction:
         if not isinstance(extracted, FactsExtracted):
             return ()
         window = extracted.window
-        if not window.messages:
+        if not window.messages or "reflections" not in window.forms:
             return session_closed(delivery, extracted, 0)
         known = await self._known(window)
         asking = asking_about(window, delivery, STAGE, "reflections")

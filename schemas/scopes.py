@@ -37,6 +37,9 @@ passed."""
 SharedSessions = Literal["session", "authors"]
 """What a session of several users leaves: memory of the session and its group, or each author's own as well."""
 
+FormedKind = Literal["facts", "reflections"]
+FORMED_KINDS: tuple[FormedKind, ...] = ("facts", "reflections")
+
 _ID = r"[siuol]\.[A-Za-z0-9_.~%-]*"
 ScopeKey = Annotated[
     str,

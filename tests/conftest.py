@@ -60,6 +60,7 @@ def pytest_configure() -> None:
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
     os.environ["EDEN_MEMORY_SHARING"] = "team"  # as the earlier systems; tests of `private` say so
+    os.environ["EDEN_MESSAGES_DELETE_GRACE_SECONDS"] = "0"  # tests of the grace say how long it is
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # Kafka of tests never runs for long
     Settings.model_config["toml_file"] = None
     hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[SLOW])

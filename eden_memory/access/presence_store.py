@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import UNNAMED, Asker, Present
 from eden_memory.directory.author_store import MessageAuthors
-from eden_memory.directory.directory_store import group_of, is_switched_off, text_of
+from eden_memory.directory.directory_store import group_of, is_switched_off, remembered, text_of
 from eden_memory.directory.participants import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
@@ -170,6 +170,9 @@ class MongoPresence:
             group_members=group.members,
             shared_groups=shared.get(self._without_group(asked, seen) or frozenset(), {}),
             title=text_of(getter(switches.title)(session)),
+            shows=frozenset(
+                remembered(self._settings, {} if isinstance(agent, Unreadable) else agent, ("on",))
+            ),
         )
 
     def _now(self, asked: Asker, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:

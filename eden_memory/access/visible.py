@@ -8,7 +8,15 @@ from typing import Any
 from eden_memory.directory.participants import Audiences, given_to_all
 from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of, sharing_of
 from eden_memory.schemas.documents import Snapshot, Stream
-from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, SharingMode
+from eden_memory.schemas.scopes import (
+    FORMED_KINDS,
+    Audience,
+    FormedKind,
+    LargeAudience,
+    Scope,
+    ScopeKind,
+    SharingMode,
+)
 
 WIDE = frozenset({"agent", "group", "shard"})
 """Kinds of scope that more than one user may see."""
@@ -86,6 +94,7 @@ class Present:
     """Where the session names no group: those of which all its users are members, with their names."""
     title: str | None = None
     """Of the session."""
+    shows: frozenset[FormedKind] = frozenset(FORMED_KINDS)
 
     @property
     def everybody(self) -> frozenset[str] | None:
@@ -135,7 +144,10 @@ class VisibleMemory:
     by_authors: bool = False
     """These are the authors of its messages, so the next message may change it."""
     private: frozenset[str] = frozenset()
-    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.access.visible)."""
+    """Keys of the visible scopes that show nothing which rests on what users said (eden_memory.access.visible), and
+    the ids of memory that rests on a message which was deleted just now, and may be written again."""
+    shows: frozenset[FormedKind] = frozenset(FORMED_KINDS)
+    """What contexts and searches show; the rest is only formed."""
 
     @property
     def revisions(self) -> dict[str, int]:
@@ -164,6 +176,7 @@ def view_of(
     limits: FormationLimits = STANDARD,
     sharing: SharingMode = "team",
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
+    hidden: frozenset[str] = frozenset(),
 ) -> VisibleMemory:
     """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
 
@@ -188,8 +201,10 @@ def view_of(
         shown.append(VisibleScope(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
-    private = private_keys(scopes, streams, sharing, learns=present.learns)
-    return VisibleMemory(tuple(shown), tuple(keys), not gone, present.everybody, present.by_authors, private)
+    private = private_keys(scopes, streams, sharing, learns=present.learns) | hidden
+    return VisibleMemory(
+        tuple(shown), tuple(keys), not gone, present.everybody, present.by_authors, private, present.shows
+    )
 
 
 def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:

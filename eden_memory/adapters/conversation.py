@@ -43,8 +43,13 @@ class ConversationMemory:
         return await self.service.get_memory_context(self.session, self.user, message)
 
     async def instructions(self, message: str | None = None) -> str:
-        """Return the context, and how to use the search tool."""
-        return "\n\n".join(filter(None, (INSTRUCTIONS, await self.context(message))))
+        """Return the context, and how to use the search tool where it is offered."""
+        how = INSTRUCTIONS if await self.offers_search_tool() else ""
+        return "\n\n".join(filter(None, (how, await self.context(message))))
+
+    async def offers_search_tool(self) -> bool:
+        """Tell whether the agent's model is to be offered the search tool; the agent's stream may say no."""
+        return await self.service.offers_search_tool()
 
     async def search(self, arguments: str | Mapping[str, Any]) -> str:
         """Answer a call of the search tool; arguments that do not fit become a sentence for the model."""

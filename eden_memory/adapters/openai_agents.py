@@ -46,14 +46,23 @@ class ChatSession(SessionABC):
 
 
 def search_tool(memory: ConversationMemory) -> FunctionTool:
-    """Return the tool that searches memory, for `Agent(tools=[…])`."""
+    """Return the tool that searches memory, for `Agent(tools=[…])`; it is off where the agent is not offered it."""
 
     async def search(context: ToolContext[Any], arguments: str) -> str:
         del context
         return await memory.search(arguments)
 
+    async def offered(context: Any, agent: Any) -> bool:
+        del context, agent
+        return await memory.offers_search_tool()
+
     return FunctionTool(
-        SEARCH["name"], SEARCH["description"], SEARCH["parameters"], search, strict_json_schema=False
+        SEARCH["name"],
+        SEARCH["description"],
+        SEARCH["parameters"],
+        search,
+        strict_json_schema=False,
+        is_enabled=offered,
     )
 
 

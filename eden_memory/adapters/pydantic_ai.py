@@ -8,6 +8,7 @@ from eden_memory.errors import needs_extra
 
 with needs_extra("eden_memory.adapters.pydantic_ai", "pydantic-ai"):
     from pydantic_ai import FunctionToolset, RunContext, Tool
+    from pydantic_ai.tools import ToolDefinition
 
 D = TypeVar("D")
 
@@ -24,4 +25,9 @@ def memory_toolset(memory_of: Callable[[RunContext[D]], ConversationMemory]) -> 
     tool = Tool[D].from_schema(
         search_facts, SEARCH["name"], SEARCH["description"], SEARCH["parameters"], takes_ctx=True
     )
+
+    async def offered(run: RunContext[D], definition: ToolDefinition) -> ToolDefinition | None:
+        return definition if await memory_of(run).offers_search_tool() else None
+
+    tool.prepare = offered
     return FunctionToolset[D]([tool], instructions=context)

@@ -43,7 +43,7 @@ class SearchModels:
         names, limit = settings.names, min(CALL_SECONDS, settings.models.timeout_seconds)
         bounded = settings.models.model_copy(update={"timeout_seconds": limit})
         self.reranker = reranker_of(settings.search)
-        self._usage = SearchUsage(MongoUsage(database, names), CallMetrics(settings.metrics.agents))
+        self._usage = SearchUsage(MongoUsage(database, names), CallMetrics())
         self._models = Models(
             settings.model_copy(update={"models": bounded}),
             Unstored(MongoAnswers(database, names)),

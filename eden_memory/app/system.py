@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -10,10 +10,18 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import metrics
-from eden_memory.assembly.mongo_setup import check
+from eden_memory.assembly.needs import (
+    KNOWN_EVENTS,
+    NEEDS,
+    SERVERS_HINT,
+    SOURCE,
+    TAILER,
+    servers_of,
+    topics_check,
+)
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.assembly.supervisor import LiveParts
-from eden_memory.assembly.tailer import refuse_wrong_source, tailing
+from eden_memory.assembly.tailer import tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoForgetting
@@ -22,15 +30,11 @@ from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopic
 from eden_memory.housekeeping.consumption_store import Consumption, ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
-from eden_memory.housekeeping.topics_check import TopicsCheck
-from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.groups import LagReader
-from eden_memory.kafka.topic_admin import topics_exist
-from eden_memory.kafka.topic_reading import first_records
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.memory_index_store import another_format, count_documents, heed_versions
+from eden_memory.memory.memory_index_store import count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts, server_time
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, FirstMemories, LagExport
@@ -39,9 +43,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.replay.restore.restored_backup import ForgettingAgain, RestoredBackup
-from eden_memory.schemas.envelope import STORE_FORMAT, store_format_of
 from eden_memory.schemas.events import (
-    REGISTRY,
     FactChanged,
     FactsExtracted,
     FactsProposed,
@@ -56,7 +58,6 @@ from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
 from eden_memory.tasks import all_of
@@ -71,9 +72,8 @@ WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 30.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up`."
-SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
-TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
+JANITOR, LAG = "janitor", "lag"
 VECTORS = "vectors"
 """Runs where the janitor runs."""
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
@@ -115,8 +115,6 @@ async def _live(settings: Settings, client: MongoClient) -> MongoLive:
     """Return the pointer to the live namespace, once it can be read."""
     live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
     await live.placement()
-    known = {name: event.VERSION for name, event in REGISTRY.events.items()}
-    await heed_versions(client[settings.mongodb.database], settings.names, known)
     return live
 
 
@@ -144,14 +142,18 @@ async def _entered(
     *,
     new_source: bool,
 ) -> list[ProcessPart]:
-    if TAILER in wanted and not new_source:
-        await refuse_wrong_source(settings)
-    stages = set(wanted) & set(pipeline.NAMES)
-    topics = topics_check(settings, client)
-    await all_of(_topics_there(settings, topics), *([_collections_there(settings, client)] if stages else ()))
+    stages, topics = set(wanted) & set(pipeline.NAMES), topics_check(settings, client)
+    needs = (need for need in NEEDS if need.concerns(wanted) and not (new_source and need is SOURCE))
+    await all_of(*(need.demand(settings, client) for need in needs))
     backup = RestoredBackup(Installation(settings, client[settings.mongodb.database]))
-    if set(wanted) != {LAG} and await until_there(
-        backup.found, _servers(settings), settings.run.start_seconds, SERVERS_HINT
+
+    async def restored() -> bool:
+        await topics.look()
+        await heed_versions(client[settings.mongodb.database], settings.names, KNOWN_EVENTS)
+        return set(wanted) != {LAG} and await backup.found()
+
+    if await until_there(
+        restored, servers_of(settings), settings.run.start_seconds, SERVERS_HINT
     ):  # nothing else runs until that part has ended; then all parts are made
         first = {pipeline.FORGETTING, pipeline.ATLAS_WRITER} & stages
         return [topics, ForgettingAgain(backup), *await _stages(settings, first, stack)]
@@ -174,7 +176,7 @@ async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitSt
         return []
     return await until_there(
         lambda: stack.enter_async_context(stage_parts(settings, names)),
-        _servers(settings),
+        servers_of(settings),
         settings.run.start_seconds,
         SERVERS_HINT,
     )
@@ -184,56 +186,11 @@ def _mongodb(settings: Settings) -> str:
     return f"MongoDB at {hosts(endpoints(settings).mongodb)}"
 
 
-def _servers(settings: Settings) -> str:
-    return f"{_mongodb(settings)}, or Kafka at {endpoints(settings).kafka},"
-
-
-async def _topics_there(settings: Settings, check: TopicsCheck) -> None:
-    """Raise an EdenError for topics that are missing, were changed, or have another format."""
-    bootstrap = endpoints(settings).kafka
-    names = [topic.name for topic in load_topics(settings.kafka, settings.placement)]
-    await topics_exist(admin_config(settings.kafka, bootstrap), names, settings.run.start_seconds)
-
-    async def look() -> None:
-        await check.look()
-        await _heed_topics(client_kwargs(settings.kafka, bootstrap), names)
-
-    await until_there(look, _servers(settings), settings.run.start_seconds, SERVERS_HINT)
-
-
-async def _heed_topics(kafka: KafkaArguments, topics: Sequence[str]) -> None:
-    """Raise EdenError if the first record of a topic has another store format: all would be dead letters."""
-    for record in await first_records(kafka, topics):
-        written = store_format_of(record.headers)
-        if written not in (None, STORE_FORMAT):
-            raise another_format(f"records in {record.topic}", written)
-
-
-async def _collections_there(settings: Settings, client: MongoClient) -> None:
-    """An EdenError that names what `eden setup` has not made yet, or has made differently."""
-    problems = await until_there(
-        lambda: check(client[settings.mongodb.database], settings.names),
-        _mongodb(settings),
-        settings.run.start_seconds,
-        MONGODB_HINT,
-    )
-    if problems:
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise EdenError(f"MongoDB is not set up for memory:\n{listed}", "Run `eden setup`.")
-
-
 def _wanted(names: Sequence[str]) -> set[str]:
     unknown = sorted(set(names) - set(PARTS))
     if unknown:
         raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(PARTS)}.")
     return set(names or PARTS)
-
-
-def topics_check(settings: Settings, client: MongoClient) -> TopicsCheck:
-    """Ends the process when a topic is changed so that keys would move or records be lost."""
-    counts = PartitionCounts(client[settings.mongodb.database], settings.names)
-    topics = load_topics(settings.kafka, settings.placement)
-    return TopicsCheck(admin_config(settings.kafka, endpoints(settings).kafka), topics, counts)
 
 
 def letters_of(settings: Settings, client: MongoClient) -> DeadLetters:
@@ -250,7 +207,7 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
     outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
     texts = WindowTextRetention(database, names, letters_of(settings, client).is_settled)
-    bounds = LedgerBounds(database, names, settings.retention)
+    bounds = LedgerBounds(database, names, timedelta(days=settings.retention.answer_days))
     lowered = LoweredTopics(database, names, admin)
     janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
     accesses = MongoAccesses(database, names)
@@ -282,7 +239,7 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     programs = [settings.placement.group(program) for program in topics.file.programs]
 
     async def spent_now() -> Mapping[tuple[str, str, str, str], float]:
-        return await spent(database, names, await server_time(client), settings.metrics.agents)
+        return await spent(database, names, await server_time(client))
 
     census = Census(
         counts,

@@ -27,11 +27,9 @@ from eden_memory.formation.sharing_store import MongoSharing, learning, rooms_wi
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import settle_sharing
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
-from eden_memory.memory.upkeep_store import refuse_another_model
+from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.metrics import DEDUP_INCOMPARABLE, CallMetrics
 from eden_memory.models.call_accounts import Prices
-from eden_memory.models.catalogue import demand_models
 from eden_memory.models.model_servers import with_only_model
 from eden_memory.models.stored_answers import AnswerStore, MongoAnswers
 from eden_memory.names import ORIGINAL
@@ -109,7 +107,6 @@ async def stage_handlers(
     """
     if ASK_MODELS & set(names):
         settings = await asyncio.to_thread(with_only_model, settings)
-        demand_models(settings)
     made = Handlers(settings, client, is_live=account.is_live)
     async with AsyncExitStack() as stack:
         handlers = await made.plain(names)
@@ -118,8 +115,6 @@ async def stage_handlers(
             stack.push_async_callback(models.close)
             models.introduce()
             models.prepare()
-            if FACT_DEDUP in names:
-                await made.refuse_another_model(models.embedder.model)
             handlers |= await made.asking(models)
         yield {name: handler for name, handler in handlers.items() if name in names}
 
@@ -132,7 +127,7 @@ async def models_of(settings: Settings, client: MongoClient, account: Account = 
         settings,
         account.kept(answers),
         Prices().cost,
-        calls=CallMetrics(settings.metrics.agents),
+        calls=CallMetrics(),
         namespace=account.namespace,
     )
 
@@ -163,7 +158,7 @@ class Handlers:
         writer = AtlasWriter(MongoMemoryStore(database, called), self._forgotten, memory=revisions)
         return {
             CONTEXT_CACHE: self.context_cache(),
-            FORMATION_TRIGGER: self.formation_trigger(Gathering(GATHER_SECONDS, MOST_GATHERED)),
+            FORMATION_TRIGGER: await self.formation_trigger(Gathering(GATHER_SECONDS, MOST_GATHERED)),
             FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, Gathering(CALLS_SECONDS, MOST_CALLS)),
@@ -178,7 +173,6 @@ class Handlers:
 
     async def _settle_sharing(self) -> None:
         """Decide once whether agents learn from sessions with users, and log it."""
-        await refuse_unhiding(self._database, self._names, self._settings.memory.sharing)
         chosen = await settle_sharing(self._database, self._names, self._settings.memory.sharing)
         memory = self._settings.memory.model_copy(update={"sharing": chosen})
         self._settings = self._settings.model_copy(update={"memory": memory})
@@ -191,10 +185,6 @@ class Handlers:
             )
         if rooms := await rooms_without_facts(source, self._database, self._settings, chosen):
             log.warning("sessions of several users keep no facts", sessions=rooms, choices=ROOM_CHOICES)
-
-    async def refuse_another_model(self, model: str) -> None:
-        """Raise EdenError if facts have vectors of another model, and nobody has asked for new ones."""
-        await refuse_another_model(self._database, self._names, model)
 
     async def asking(self, models: Models) -> dict[str, Handler]:
         """The stages that ask models."""
@@ -274,7 +264,7 @@ class Handlers:
             ),
         )
 
-    def formation_trigger(self, gathering: Gathering | None = None) -> FormationTrigger:
+    async def formation_trigger(self, gathering: Gathering | None = None) -> FormationTrigger:
         """Return the trigger; without `gathering`, it processes every batch at once."""
         settings = self._settings
         return FormationTrigger(
@@ -285,7 +275,8 @@ class Handlers:
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._is_live else None,
             gathering=gathering,
-            most_before=settings.windows.before,
+            grace=timedelta(seconds=settings.messages.delete_grace_seconds),
+            secret=await installation_secret(self._database, self._names),
         )
 
     def _directory(self) -> MongoDirectory:

@@ -102,18 +102,21 @@ def source_mapping(settings: Settings) -> SourceMapping:
     )
 
 
-async def refuse_wrong_source(settings: Settings) -> None:
-    """Raise EdenError if the messages collection is another than memory is formed from, or lost its documents."""
-    source = settings.source_name
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        positions = _collection(client, settings, "positions")
-        if others := await other_sources(positions, source):
-            raise another_source(source, others)
-        messages = client[settings.source_database][settings.messages.collection]
-        if await lost_collection(positions, source, messages):
-            recorded = await count_recorded(_collection(client, settings, "messages"))
-            if recorded:
-                raise nothing_there(source, recorded)
+async def refuse_wrong_source(settings: Settings, client: MongoClient) -> None:
+    """Raise EdenError if the messages collection is another than memory is formed from, or lost its documents.
+
+    The same for settings by which no message can be read.
+    """
+    _since(settings)
+    _excluded(settings, client)
+    source, positions = settings.source_name, _collection(client, settings, "positions")
+    if others := await other_sources(positions, source):
+        raise another_source(source, others)
+    messages = client[settings.source_database][settings.messages.collection]
+    if await lost_collection(positions, source, messages):
+        recorded = await count_recorded(_collection(client, settings, "messages"))
+        if recorded:
+            raise nothing_there(source, recorded)
 
 
 @asynccontextmanager

@@ -71,7 +71,7 @@ def doctor(
         help="with --write: replace the groups source and messages of an eden.toml that exists",
     ),
 ) -> None:
-    """Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping."""
+    """Check servers, rights, topics, mapping, models, dead letters, and all that `eden run` refuses."""
     if proposing:
         init(Settings(), collection, write=write, force=force)
         return

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "doctor": Entry(
         "doctor:doctor",
-        "Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping.",
+        "Check servers, rights, topics, mapping, models, dead letters, and all that `eden run` refuses.",
         extra="run",
     ),
     "setup": Entry(

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,11 +14,15 @@ from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
 from eden_memory.context.ready_context_store import Database, MongoContextSource
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.errors import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
+from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 from eden_memory.tasks import Unawaited
 
+log = LibraryLogger()
 STREAMS_SECONDS = 300.0
 """Seconds that streams are cached; the change stream reports their changes."""
 Listener = Callable[[ContextChange], None]
@@ -62,6 +66,7 @@ class Contexts:
         self._listeners: set[Listener] = set()
         self._followers: list[ContextFollower] = []
         self._live = asyncio.Event()
+        self._looking: set[asyncio.Task[None]] = set()
         self.watching: asyncio.Task[None] | None = None
         self.closed = False
 
@@ -81,6 +86,10 @@ class Contexts:
         """Return the visible memory as MongoDB has it now."""
         return (await self._source.look_up([asked]))[asked]
 
+    async def streams(self, agent_id: str) -> Mapping[str, Stream]:
+        """Return the agent's streams by label."""
+        return await self._streams.of(agent_id)
+
     def render(
         self,
         view: VisibleMemory,
@@ -89,7 +98,9 @@ class Contexts:
         recent: Sequence[RecentMessage] = (),
     ) -> str:
         """Return a view's XML, with facts that a search found for this turn, and messages not formed yet."""
-        return context_xml(view.shown, now or self._clock(), self._settings.memory, recalled, recent)
+        return context_xml(
+            view.shown, now or self._clock(), self._settings.memory, recalled, recent, view.shows
+        )
 
     async def ready(self) -> None:
         """Wait until the change stream is open and contexts are cached."""
@@ -112,10 +123,11 @@ class Contexts:
         """Stop following changes, and wake the listeners."""
         self.closed = True
         self._tell(ContextChange("everything"))
-        if self.watching is not None:
-            self.watching.cancel()
-            await asyncio.gather(self.watching, return_exceptions=True)
-            self.watching = None
+        watching = [] if self.watching is None else [self.watching]
+        self.watching = None
+        for task in (running := [*watching, *self._looking]):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     @contextmanager
     def told(self, listener: Listener) -> Generator[None]:
@@ -145,6 +157,11 @@ class Contexts:
 
     def changed(self, changed: ContextChange) -> None:
         """Drop what was built from the changed source, and report the change to listeners."""
+        if changed.what == "state":
+            changed = ContextChange("session", changed.id)
+            looking = asyncio.create_task(self._scopes_changed(changed.id), name="scopes of a session")
+            self._looking.add(self._unawaited.add(looking))
+            looking.add_done_callback(self._looking.discard)
         if changed.what == "everything":
             self._streams.forget()
             self.cache.clear()
@@ -155,6 +172,15 @@ class Contexts:
         for follower in self._followers:
             follower.changed(changed)
         self._tell(changed)
+
+    async def _scopes_changed(self, session_id: str) -> None:
+        """Drop what shows memory of a session: some of it may be hidden now, or shown again."""
+        try:
+            for key in await self._source.scopes_of_session(session_id):
+                self.changed(ContextChange("scope", key))
+        except Exception as error:  # noqa: BLE001 - the edge of a task of its own: nothing cached is trusted then
+            log.warning("the scopes of a session cannot be read", reason=describe(error))
+            self.changed(ContextChange("everything"))
 
     def _tell(self, changed: ContextChange) -> None:
         for listener in tuple(self._listeners):

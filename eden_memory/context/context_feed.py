@@ -28,7 +28,7 @@ SILENT_SECONDS = 2.0
 """Seconds beyond that after which a server that does not even say so counts as gone."""
 OPEN_SECONDS, AGAIN_SECONDS = 12.0, 1.0
 REST_SECONDS = 0.1
-What = Literal["scope", "session", "user", "author", "message", "forgotten", "everything"]
+What = Literal["scope", "session", "state", "user", "author", "message", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
 
 
@@ -38,7 +38,8 @@ class ContextChange:
 
     what: What
     id: str = ""
-    """Of an author: the session's; of what is forgotten: the mark's."""
+    """Of an author: the session's; of what is forgotten: the mark's; of a state: the session's, whose memory may be
+    hidden or shown again in every scope."""
     author: str | None = None
     """Of an author: UNNAMED where a message of a user names none; None: an answer, whose author does not count."""
 
@@ -71,8 +72,10 @@ def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Conte
     key = event.get("documentKey", {}).get("_id")
     if followed is None or key is None or followed.what == "everything":
         return ContextChange("everything")
+    new = event.get("operationType") == "insert"
+    what = "session" if followed.what == "state" and new else followed.what
     try:
-        return ContextChange(followed.what, key if followed.typed else encode_id(key))
+        return ContextChange(what, key if followed.typed else encode_id(key))
     except TypeError:
         return ContextChange("everything")
 
@@ -87,7 +90,7 @@ def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> di
         _Watched(names[Stream.COLLECTION], "everything"),
         _Watched(names[Live.COLLECTION], "everything"),
         _Watched(names["versions"], "everything"),  # says how memory is shared, and seldom changes
-        _Watched(names[SessionState.COLLECTION], "session", ("users",)),
+        _Watched(names[SessionState.COLLECTION], "state", ("users", "deletions")),
     ]
     if scopes:
         own.append(_Watched(names[Snapshot.COLLECTION], "scope"))
@@ -99,7 +102,8 @@ def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> di
         fields = (*said, sessions.memory, sessions.incognito, *paths_of(sessions.exclude))
         theirs.append(_Watched(sessions.collection, "session", fields, typed=False))
     if agents.collection is not None:
-        fields = (agents.user_memory_enabled, agents.agent_memory_enabled)
+        switches = (agents.user_memory_enabled, agents.agent_memory_enabled)
+        fields = (*switches, agents.facts, agents.reflections)
         theirs.append(_Watched(agents.collection, "everything", fields))
     if (groups := settings.groups).collection is not None:
         theirs.append(_Watched(groups.collection, "everything", (groups.name, groups.members)))

@@ -46,8 +46,8 @@ class _ShownMessages:
             self._written.add((change.id, change.author))
         elif change.what == "author":
             self._answered.add(f"session:{change.id}")
-        elif change.what in ("message", "session"):
-            self._leave(f"{change.what}:{change.id}")
+        elif change.what in ("message", "session", "state"):
+            self._leave(f"{'message' if change.what == 'message' else 'session'}:{change.id}")
         elif change.what == "forgotten" and change.id.startswith(OF_MESSAGES):
             self._leave(change.id.rpartition("/")[0])
 
@@ -80,6 +80,10 @@ class Refreshing(Protocol):
 
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
         """Rebuild the contexts of some sessions."""
+        ...
+
+    async def memory_hidden(self, session_ids: Iterable[str]) -> None:
+        """Rebuild the contexts that may show memory of some sessions."""
         ...
 
     async def withdraw(self, authors: Iterable[tuple[str, str]]) -> set[str]:
@@ -120,6 +124,8 @@ class ContextKeeping:
         self._feed = ContextFeed(client, settings, self._heard, self._listens, messages=True)
         self._stale_seconds, self._recent_seconds = stale_seconds, recent_seconds
         self._sessions: set[str] = set()
+        self._hiding: set[str] = set()
+        """Sessions of which memory may be hidden now, or shown again."""
         self._authors: set[tuple[str, str]] = set()
         self._all, self._live = True, False
         self._recent = _ShownMessages()
@@ -156,8 +162,10 @@ class ContextKeeping:
         if change.what == "author" and change.author is not None:
             self._authors.add((change.id, change.author))
             self._authors_changed.set()
-        elif change.what == "session":
+        elif change.what in ("session", "state"):
             self._sessions.add(change.id)
+            if change.what == "state":
+                self._hiding.add(change.id)
             self._sessions_changed.set()
         elif change.what not in ("author", "message", "forgotten"):
             self._all = True
@@ -233,5 +241,8 @@ class ContextKeeping:
 
     async def _refresh_sessions(self) -> None:
         sessions, self._sessions = self._sessions, set()
+        hiding, self._hiding = self._hiding, set()
         if sessions:
             await self._contexts.sessions_changed(sessions)
+        if hiding:
+            await self._contexts.memory_hidden(hiding)

@@ -4,7 +4,7 @@ Whatever a memory says, it stays inside its element: markup is escaped, what a r
 includes all that XML forbids, and an item of a list is one line.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
@@ -18,7 +18,7 @@ from eden_memory.mongo.document_fields import cut
 from eden_memory.redaction import without_secrets, without_unseen
 from eden_memory.schemas.documents import RecentFact
 from eden_memory.schemas.ids import split
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import FORMED_KINDS, FormedKind, Scope
 from eden_memory.settings import MemorySettings, Settings
 
 NOTICE = (
@@ -55,26 +55,26 @@ def context_xml(
     settings: MemorySettings,
     retrieved: Sequence[FactLine] = (),
     recent: Sequence[RecentMessage] = (),
+    shows: Collection[FormedKind] = FORMED_KINDS,
 ) -> str:
     """Return the context, "" if there is nothing to show. Scopes in any order, `retrieved` best first.
 
-    `recent`: messages that are not formed yet, newest first.
+    `recent`: messages that are not formed yet, newest first. `shows`: kinds of memory; none: nothing is shown.
     """
-    parts = [*_memories(shown)] if settings.always_in_context else []
-    newest = newest_facts(shown, now, settings)
-    parts += _listed("LastingFacts", _lasting(shown, newest, now, settings), 2)
-    parts += _facts("Facts", newest, now)
+    parts = [*_memories(shown)] if "reflections" in shows else []
+    if "facts" in shows:
+        newest = newest_facts(shown, now, settings)
+        parts += _listed("LastingFacts", _lasting(shown, newest, now, settings), 2)
+        parts += _facts("Facts", newest, now)
     parts += _listed("Recent", _recent(recent, now, RECENT_WORDS), 2)
     parts += _facts("RetrievedFacts", retrieved, now)
-    if not parts:
+    if not (parts and shows):
         return ""
     return "\n".join(["<MemoryContext>", f"  {NOTICE}", *parts, "</MemoryContext>"])
 
 
 def newest_facts(shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings) -> list[FactLine]:
     """Return the newest facts of all scopes, newest first, within the number and age that settings allow."""
-    if not settings.facts_in_context:
-        return []
     found = [
         (fact.valid_from, fact.content, visible.scope)
         for visible in shown
@@ -101,16 +101,15 @@ def _lasting(
 
     They are dated, not aged, so that the text stays the same from turn to turn.
     """
-    if not settings.facts_in_context:
-        return []
     listed = {(fact.scope, fact.content) for fact in newest}
     lines, words = list[str](), LASTING_WORDS
     for visible in shown:
         for fact in visible.snapshot.lasting_facts:
             if (visible.scope, fact.content) in listed or not _is_shown(fact, now, settings):
                 continue
-            text = one_line(fact.content)
-            if not text or (words := words - max(words_of(text), len(text) // CHARACTERS_OF_A_WORD)) < 0:
+            if not (text := one_line(fact.content)):
+                continue
+            if (words := words - max(words_of(text), len(text) // CHARACTERS_OF_A_WORD)) < 0:
                 break
             lines.append(f"[{_label(visible.scope)}] {text} ({fact.valid_from:%Y-%m-%d})")
     return lines

@@ -300,6 +300,7 @@ class MongoContextSource:
             read_concern=ReadConcern("majority"),
         )
         self._hidden = MongoHidden(memory, settings.names, settings.memory.sharing)
+        self._forgets = settings.messages.on_delete != "keep"
         self._audiences = MongoAudiences(memory, settings.names)
         self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
@@ -315,8 +316,11 @@ class MongoContextSource:
             key for asker in asked for key in _keys(asker, self._guess(asker), streams[asker.agent_id])
         }
         sessions = {asker.session_id for asker in asked if asker.session_id is not None}
-        present, stored, sharing = await asyncio.gather(
-            self._presence.look_up(asked), self._read(guesses, sessions), self._hidden.sharing()
+        present, stored, sharing, deleted = await asyncio.gather(
+            self._presence.look_up(asked),
+            self._read(guesses, sessions),
+            self._hidden.sharing(),
+            self._hidden.deleted_just_now(),
         )
         self._learn(present)
         visible = {key for asker in asked for key in _keys(asker, present[asker], streams[asker.agent_id])}
@@ -324,13 +328,20 @@ class MongoContextSource:
             stored |= await self._read(unread, ())
         if self._most_facts > RECENT_FACTS:
             stored = {key: await self._with_more_facts(stored[key]) for key in stored}
-        stored = await self._hidden.taken_out(
-            stored, _private(stored.values(), streams, sharing, _learning(present))
-        )
+        hidden = await self._hidden.resting_on(deleted if self._forgets else (), stored)
+        private = _private(stored.values(), streams, sharing, _learning(present))
+        stored = await self._hidden.taken_out(stored, private | hidden)
         audiences = await self._audiences.of(with_unlisted(asked, present, stored.values()))
         return {
             asker: view_of(
-                asker, present[asker], streams[asker.agent_id], stored, self._limits, sharing, audiences
+                asker,
+                present[asker],
+                streams[asker.agent_id],
+                stored,
+                self._limits,
+                sharing,
+                audiences,
+                hidden,
             )
             for asker in asked
         }
@@ -348,6 +359,10 @@ class MongoContextSource:
         rows = readable("fact", await found.to_list(), partial(document_of, Fact))
         facts = [recent_fact(fact) for fact in rows]
         return snapshot.model_copy(update={"recent_facts": tuple(facts)})
+
+    async def scopes_of_session(self, session_id: str) -> set[str]:
+        """Return the scopes of memory that rests on a session's messages."""
+        return await self._hidden.scopes_of_session(session_id)
 
     async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
         """Return who is in each session now, UNNAMED among them; None: unknown."""

@@ -96,6 +96,10 @@ class ContextSource(Protocol):
         """Who is in each session at this moment, UNNAMED among them; None: it cannot be known."""
         ...
 
+    async def scopes_of_session(self, session_id: str) -> set[str]:
+        """The scopes of memory that rests on a session's messages."""
+        ...
+
 
 class ReadyContexts(Protocol):
     """`memory_contexts`: the contexts of active sessions, ready to be read."""

@@ -38,6 +38,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.usage.formation_completion import named, outcomes_of
+from eden_memory.windows.window_rule import Pending, window_limits
 
 log = LibraryLogger()
 
@@ -48,6 +49,9 @@ MOST_SECONDS = 1.0
 """A context or a search is given without these messages then."""
 
 WARN_EVERY_SECONDS = 60.0
+
+NEWEST_VERSION = "~"
+"""Above that of every message: no transaction is taken to go on."""
 
 RECENT = timedelta(hours=24)
 """Greatest age of messages that are not formed yet."""
@@ -73,6 +77,7 @@ class RecentMessages:
     ) -> None:
         names = settings.names
         self._on, self._kept = settings.memory.recent, RECENT
+        self._limits = window_limits(settings)
         self._written = WrittenMessages(source, memory, settings)
         self._authors = MessageAuthors(source, memory, settings)
         self._presence = MongoPresence(source, memory, settings)
@@ -120,6 +125,20 @@ class RecentMessages:
             RECENT_FAILED.inc()
             self._warn(type(error).__name__)
             return ()
+
+    async def are_due(self, session_id: str) -> bool:
+        """Tell whether the messages of a session that no window holds yet make one at this moment.
+
+        Those that formation-trigger has not seen yet count too, unless reading them takes too long.
+        """
+        if (
+            self._directory.switches
+            and session_id in (await self._directory.off({session_id: ()}, ())).sessions
+        ):
+            return False
+        state = await self._states.find_one({"_id": session_id}, {"formed_to": 1}) or {}
+        waiting = await self._written.waiting_in(session_id, state.get("formed_to", 0))
+        return bool(Pending(self._limits, waiting).judged(self._clock(), NEWEST_VERSION))
 
     async def _read(self, asked: Asker, sessions: Sequence[str], since: datetime) -> Sequence[RecentMessage]:
         """Read texts first, and who was present and what is forgotten after them: a change between is heeded."""

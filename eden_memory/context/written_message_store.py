@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pymongo import DESCENDING, ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import OperationFailure
+from pymongo.errors import ExecutionTimeout, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import Asker, VisibleMemory
@@ -47,6 +47,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.windows.formation_requests import texts_of
+from eden_memory.windows.window_rule import Waiting, weighted_tokens
 
 log = LibraryLogger()
 
@@ -283,6 +284,34 @@ class WrittenMessages:
         """Return what formation-trigger keeps of these messages, without their texts."""
         rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
         return {row["_id"]: row for row in rows}
+
+    async def waiting_in(self, session_id: str, formed_to: int) -> list[Waiting]:
+        """Return the messages of a session that no window holds: `formed_to` is the last place that one holds.
+
+        Of those that formation-trigger has not seen the newest 200, or none where reading them takes long.
+        """
+        try:
+            found = await asyncio.gather(self._in_sessions([session_id]), self._waiting_texts([session_id]))
+        except ExecutionTimeout:
+            found = list[list[WrittenMessage]]()
+        written = {message.message_id: message for messages in found for message in messages}
+        known = await self.recorded(written)
+        pending: Row = {"session_id": session_id, "formation_id": None, "place": {"$gt": formed_to}}
+        rows = await self._recorded.find(pending).to_list()
+        waiting = {
+            row["_id"]: Waiting(
+                row["_id"],
+                row["version"],
+                row.get("since") or row["time"],
+                weighted_tokens(row["text"] or "", row["role"]),
+            )
+            for row in rows
+        }
+        for name, message in written.items():
+            if name not in known and name not in waiting and message.text.strip():
+                tokens = weighted_tokens(message.text, message.role)
+                waiting[name] = Waiting(name, OLDEST_VERSION, message.written_at, tokens)
+        return list(waiting.values())
 
     async def _authored(self, user: Any, most: int, fields: Row) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""

@@ -20,7 +20,7 @@ from eden_memory.models.model_servers import (
 from eden_memory.models.openai import wire_to
 from eden_memory.models.provider_calls import CallFailed, PromptTurn
 from eden_memory.models.providers import connections
-from eden_memory.settings import Settings
+from eden_memory.settings import API_KEY, Settings
 
 QUESTION = "Count from one to one hundred, in words."
 MEASURED = 64
@@ -108,8 +108,8 @@ async def _works(settings: Settings, server: LocalModelServer, model: str) -> No
 async def _tokens_a_second(settings: Settings, server: LocalModelServer, model: str) -> float | None:
     """Measure the model's tokens a second; None if the answer is too short to tell."""
     seconds = settings.models.timeout_seconds
-    variable = endpoint_variable(settings.models.api_key_env, provider_name(server.url))
-    key = key_in(variable, settings.models.api_key_env)
+    variable = endpoint_variable(provider_name(server.url))
+    key = key_in(variable, API_KEY)
     wire = wire_to(server.url, key, variable, connections(1, seconds), seconds)
     began = time.perf_counter()
     try:

@@ -24,8 +24,8 @@ from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import NoId
-from eden_memory.schemas.scopes import SharedSessions, SharingMode
-from eden_memory.settings import AgentsSettings, GroupsSettings, SessionsSettings, Settings
+from eden_memory.schemas.scopes import FORMED_KINDS, FormedKind, SharedSessions, SharingMode
+from eden_memory.settings import AgentsSettings, GroupsSettings, Remembered, SessionsSettings, Settings
 
 Row = Mapping[str, Any]
 NO_MEMBERS = frozenset[str]()
@@ -52,6 +52,7 @@ class MongoDirectory:
         self._without_users = settings.users.collection is None if chosen is None else chosen
         self._mode: SharingMode = settings.memory.sharing or "private"
         self._shared_sessions: SharedSessions = settings.memory.shared_sessions
+        self._settings = settings
 
     async def look_up(
         self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
@@ -201,6 +202,7 @@ class MongoDirectory:
             off=frozenset(
                 stream.scope for stream in own.values() if stream.shard is None and not stream.active
             ),
+            forms=remembered(self._settings, agent or {}, ("form", "on")),
         )
 
     def _names(self, agent_id: str, agent: Row | None, users: list[tuple[str, Row]]) -> dict[str, str]:
@@ -220,6 +222,23 @@ def _tier(value: Any) -> int:
 
 def _switch(agent: Row | None, paths: AgentsSettings, name: str) -> bool:
     return agent is None or getter(getattr(paths, name))(agent) is not False
+
+
+def remembered(
+    settings: Settings, agent: Mapping[str, Any], states: Collection[Remembered]
+) -> tuple[FormedKind, ...]:
+    """Return the kinds of memory in one of these states for an agent: by its document (or {}), else by settings."""
+
+    def state(path: str, otherwise: Remembered) -> str:
+        given = getter(path)(agent)
+        return given if given in ("off", "form", "on") else otherwise
+
+    memory, paths = settings.memory, settings.agents
+    found = {
+        "facts": state(paths.facts, memory.facts),
+        "reflections": state(paths.reflections, memory.reflections),
+    }
+    return tuple(kind for kind in FORMED_KINDS if found[kind] in states)
 
 
 def is_switched_off(paths: SessionsSettings, session: Row) -> bool:

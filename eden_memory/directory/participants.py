@@ -9,8 +9,10 @@ from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.ids import encode, split
 from eden_memory.schemas.scopes import (
+    FORMED_KINDS,
     LISTED_USERS,
     Audience,
+    FormedKind,
     LargeAudience,
     Scope,
     ScopeKind,
@@ -127,6 +129,7 @@ class SessionFacts:
     """Those of the shards that collect from sessions with users, too."""
     off: frozenset[ScopeKind] = frozenset()
     """Kinds of scope that the agent's streams switch off."""
+    forms: tuple[FormedKind, ...] = FORMED_KINDS
 
 
 @dataclass(frozen=True, slots=True)

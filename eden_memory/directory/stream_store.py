@@ -116,6 +116,8 @@ def _demand_scope_has(stream: Stream) -> None:
         raise Invalid("sharing: only an agent or a shard can set it", "Set it for agent, or for shard:NAME.")
     if stream.propagation is not None and stream.scope != "agent":
         raise Invalid("propagation: only an agent can set it", "Set it for agent.")
+    if stream.search_tool is not None and stream.scope != "agent":
+        raise Invalid("search_tool: only an agent can set it", "Set it for agent.")
     of_facts = [name for name in OF_FACTS if getattr(stream, name) is not None]
     if stream.scope == "session" and of_facts:
         raise Invalid(

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -12,28 +13,30 @@ from aiokafka.errors import KafkaError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from packaging.requirements import Requirement
-from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from eden_memory.assembly.needs import NEEDS, TOPICS, MongoClient, Need
 from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks
 from eden_memory.doctor import mongodb_checks as source_checks
 from eden_memory.doctor.finding import Finding, kafka_commands, mongodb_commands, needed
-from eden_memory.errors import EdenError, describe
+from eden_memory.errors import EdenError, ServerAway, describe
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints, without_password
+from eden_memory.models.catalogue import LOCAL_MODELS, embedder_of
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.refusals import refused_by_mongodb
-from eden_memory.names import ORIGINAL
-from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.names import ORIGINAL, Placement
+from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces
 from eden_memory.settings import Settings
-from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
 from eden_memory.tasks import patience
 
 SECONDS = 20.0
 """Seconds for one check; a server that does not answer in time is a finding of its own."""
+SHOWN = 3
+"""Lines of a refusal that a finding repeats."""
 PERMISSIONS = "MongoDB permissions"
 
 Found = Finding | list[Finding]
@@ -60,20 +63,35 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
         return _examination(
             settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
         )
-    (of_mongodb, named), of_kafka = await asyncio.gather(
-        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka, found.mongodb)
-    )
+    # A check is made once: where a server is away, that is the finding.
+    settings = settings.model_copy(update={"run": settings.run.model_copy(update={"start_seconds": 0.0})})
+    try:
+        async with connect(settings.mongodb, found.mongodb) as client:
+            async with asyncio.timeout(SECONDS):
+                await client.admin.command("ping")
+            known, placement = await _namespaces(settings, client)
+            live, named = settings.placed(placement), sorted({*namespaces, *known})
+            of_mongodb, of_kafka = await asyncio.gather(
+                _all(_mongodb_checks(live, client, named)), _kafka(live, found.kafka, client)
+            )
+    except (PyMongoError, TimeoutError) as error:
+        hint = "Is it running, is EDEN_MONGODB_URI right, may this machine reach it?"
+        what = f"{without_password(found.mongodb)}: {describe(error)}"
+        of_mongodb, named = [Finding("MongoDB", "fail", what, hint)], sorted(namespaces)
+        of_kafka = await _kafka(settings, found.kafka, None)
     return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka, named)
 
 
-async def _namespaces(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[str]:
-    """Return the existing namespaces; none if they cannot be read, which other checks report."""
+async def _namespaces(settings: Settings, client: MongoClient) -> tuple[list[str], Placement]:
+    """Return the existing namespaces and the live one; none and the first if other checks report why."""
+    database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
     try:
         async with asyncio.timeout(SECONDS):
-            known = MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix)
-            return [namespace.id for namespace in await known.all() if namespace.kind != ORIGINAL]
+            known = await MongoNamespaces(database, prefix).all()
+            live = await MongoLive(database, prefix).placement()
+            return [namespace.id for namespace in known if namespace.kind != ORIGINAL], live
     except (PyMongoError, EdenError, TimeoutError):
-        return []
+        return [], Placement()
 
 
 def _examination(
@@ -85,25 +103,7 @@ def _examination(
     return Examination(findings, mongodb_commands(needed(settings, namespaces)), acls)
 
 
-async def _mongodb(
-    settings: Settings, uri: str, namespaces: Sequence[str]
-) -> tuple[list[Finding], list[str]]:
-    """Return the findings, and the namespaces whose rights were checked: those given and those that exist."""
-    try:
-        async with connect(settings.mongodb, uri) as client:
-            async with asyncio.timeout(SECONDS):
-                await client.admin.command("ping")
-            named = sorted({*namespaces, *await _namespaces(settings, client)})
-            return await _all(_mongodb_checks(settings, client, named)), named
-    except (PyMongoError, TimeoutError) as error:
-        hint = "Is it running, is EDEN_MONGODB_URI right, may this machine reach it?"
-        what = f"{without_password(uri)}: {describe(error)}"
-        return [Finding("MongoDB", "fail", what, hint)], sorted(namespaces)
-
-
-def _mongodb_checks(
-    settings: Settings, client: AsyncMongoClient[dict[str, Any]], namespaces: Sequence[str]
-) -> list[Check]:
+def _mongodb_checks(settings: Settings, client: MongoClient, namespaces: Sequence[str]) -> list[Check]:
     database, messages = client[settings.source_database], settings.messages
     return [
         ("MongoDB version", lambda: mongodb_checks.server_version(client)),
@@ -115,12 +115,42 @@ def _mongodb_checks(
         ("oplog window", lambda: mongodb_checks.oplog_window(client)),
         (PERMISSIONS, lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),
-        ("source", lambda: source_checks.stored_source(client[settings.mongodb.database], settings)),
+        ("deletions", lambda: source_checks.deletions(client, settings)),
         ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
-        ("session users", lambda: mapping_checks.listed_users(database, settings)),
+        ("sessions", lambda: mapping_checks.described(client, settings)),
         ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),
         *_collection_checks(settings, database),
+        ("dead letters", lambda: mongodb_checks.dead_letters(client, settings)),
+        *((need.name, partial(_needed, need, settings, client)) for need in NEEDS if need is not TOPICS),
+        ("embedder answers", lambda: _embedding(settings)),
     ]
+
+
+async def _needed(need: Need, settings: Settings, client: MongoClient) -> Finding:
+    """What `eden run` refuses to start without."""
+    try:
+        return Finding(need.name, "ok", await need.demand(settings, client))
+    except EdenError as refusal:
+        if isinstance(refusal, ServerAway) or ((cause := refusal.__cause__) and refused_by_mongodb(cause)):
+            raise
+        first, *more = refusal.what.splitlines()
+        listed = f" {'; '.join(map(str.strip, more[:SHOWN]))}" + (", …" if len(more) > SHOWN else "")
+        what = f"`eden run` refuses this: {first}{listed if more else ''}"
+        return Finding(need.name, "fail", what, refusal.hint)
+
+
+async def _embedding(settings: Settings) -> list[Finding]:
+    """Whether an embedder elsewhere answers: without it stages pause. One on this machine is a need."""
+    if embedder_of(settings) in LOCAL_MODELS:
+        return []
+    from eden_memory.models.model_check import check_embedder  # noqa: PLC0415 - the SDKs take seconds to load
+
+    checked = await check_embedder(settings, most_seconds=SECONDS)
+    name = f"{checked.provider} {checked.model}"
+    if checked.problem is None:
+        return [Finding("embedder answers", "ok", f"{name}, {checked.supports}")]
+    hint = "`eden models check` tries it again. Until it answers, stages that need vectors pause."
+    return [Finding("embedder answers", "fail", f"{name}: {checked.problem}", hint)]
 
 
 def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> Iterator[Check]:
@@ -130,6 +160,7 @@ def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),
         ("session index", lambda: source_checks.session_index(database, settings)),
         ("author index", lambda: source_checks.author_index(database, settings)),
+        ("edited messages", lambda: source_checks.edited_messages(messages)),
         ("TTL index", lambda: source_checks.ttl_index(database, messages)),
         ("pre-images", lambda: source_checks.pre_images(database, messages)),
     ]
@@ -141,7 +172,7 @@ def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any
         yield name, partial(of_existing, check)
 
 
-async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Finding]:
+async def _kafka(settings: Settings, bootstrap: str, client: MongoClient | None) -> list[Finding]:
     try:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
@@ -154,29 +185,26 @@ async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Findi
         return [Finding("Kafka", "fail", f"{bootstrap}: {describe(error)}", hint)]
     declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
-    counts = await _partition_counts(settings, mongodb)
     topics = TopicAdmin(config)
+
+    async def of_topics() -> list[Finding]:
+        found = await asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin)
+        if client is None or not found or found[0].state == "fail":
+            return found
+        with suppress(EdenError):  # MongoDB is away or refuses: its own checks say so
+            refused = await _needed(TOPICS, settings, client)
+            return found if refused.state == "ok" else [refused]
+        return found
+
     return await _all(
         [
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
             ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            (
-                "topics",
-                lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin, counts),
-            ),
+            ("topics", of_topics),
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
-
-
-async def _partition_counts(settings: Settings, uri: str) -> dict[str, PartitionCount]:
-    """Return the recorded partitions of topics; none if other checks report why."""
-    try:
-        async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
-            return await PartitionCounts(client[settings.mongodb.database], settings.names).all()
-    except (PyMongoError, EdenError, TimeoutError):
-        return {}
 
 
 def _broker(admin: Any) -> list[Finding]:

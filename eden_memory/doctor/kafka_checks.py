@@ -11,11 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource  # pyright: ignore[reportPrivateImportUsage]
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.housekeeping.topics_check import TopicProblem, refusal_of, topic_problems
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
 from eden_memory.kafka.topics import TopicDifference, Topics
 from eden_memory.settings import KafkaSettings
-from eden_memory.stages.partition_count_store import PartitionCount
 
 SECONDS = 10.0
 YEAR, WEEK = timedelta(days=365), timedelta(days=7)
@@ -144,26 +142,16 @@ def _operations(done: Any) -> set[AclOperation] | None:
         raise
 
 
-def topic_settings(
-    admin: TopicAdmin, topics: Topics, asker: Any, counts: Mapping[str, PartitionCount]
-) -> list[Finding]:
-    """Every topic is there, with the partitions and settings declared; of a hidden one `permissions` speaks.
+def topic_settings(admin: TopicAdmin, topics: Topics, asker: Any) -> list[Finding]:
+    """Every topic is there, with the settings declared; nothing where some are hidden: `permissions` speaks of them.
 
-    `asker`: the AdminClient that asks for rights; `counts`: the partitions that are recorded.
+    `asker`: the AdminClient that asks for rights.
     """
     report = admin.report(topics)
-    if problems := topic_problems(topics, admin.standing(topics), counts):
-        return [judge_problems(problems)]
     absent = [difference.topic for difference in report.differences if difference.what == "missing"]
     hidden = _allowed(asker, absent).keys() if absent else set[str]()
     seen = [difference for difference in report.differences if difference.topic not in hidden]
     return [] if hidden and not seen else [judge_report(replace(report, differences=seen))]
-
-
-def judge_problems(problems: Sequence[TopicProblem]) -> Finding:
-    """Return the finding for topics that `eden run` refuses to use."""
-    refused = refusal_of(problems)
-    return Finding("topics", "fail", f"`eden run` refuses this: {refused.what}", refused.hint)
 
 
 def judge_report(report: TopicReport) -> Finding:

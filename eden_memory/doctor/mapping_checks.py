@@ -15,6 +15,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import InvalidName, OperationFailure
 
 from eden_memory.assembly.tailer import misread_of
+from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.participants import DEFAULT_AGENT, Missing, SessionFacts
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.mapping_proposal import (
     MANY_SESSIONS,
@@ -413,18 +415,88 @@ def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -
     return answering - users
 
 
-async def listed_users(database: AsyncDatabase[dict[str, Any]], settings: Settings) -> list[Finding]:
-    """Whether session documents list somebody who only answers: such a session would count as shared."""
-    sessions, messages = settings.sessions, settings.messages
-    if sessions.collection is None:
+async def described(client: Client, settings: Settings) -> list[Finding]:
+    """Try the mapped sessions, agents, users and groups on the newest messages, as formation looks them up."""
+    database, sessions, messages = client[settings.source_database], settings.sessions, settings.messages
+    groups = {name: getattr(settings, name).collection for name in ("sessions", "agents", "users", "groups")}
+    mapped = {name: collection for name, collection in groups.items() if collection is not None}
+    if not mapped:
         return []
     collection = database.get_collection(messages.collection, codec_options=PLAIN)
     documents = await collection.find(sort=[("_id", -1)], limit=SAMPLE).to_list()
+    there = set(await database.list_collection_names())
+    found = [
+        Finding(
+            name,
+            "fail",
+            f"{database.name}.{place} does not exist",
+            f"Correct EDEN_{name.upper()}_COLLECTION.",
+        )
+        for name, place in mapped.items()
+        if documents and place not in there
+    ]
+    mapping = message_mapping(settings)
+    if (people := settings.users.collection) in there:
+        wrote = (author for document in documents if is_id(author := mapping.participant(document)))
+        authors = list({repr(author): author for author in wrote}.values())
+        if authors and await database[people].find_one({"_id": {"$in": authors}}, {"_id": 1}) is None:
+            what = f"none of {len(authors)} authors of messages has a document in {people}"
+            hint = "Correct EDEN_USERS_COLLECTION, or EDEN_MESSAGES_USER_ID: it holds the `_id` of a user."
+            found.append(Finding("users", "fail", what, hint))
+    if sessions.collection is None or sessions.collection not in there:
+        return found
+    streams = client[settings.mongodb.database][settings.names["streams"]]
+    directory = MongoDirectory(database, streams, settings)
+    facts = await directory.look_up(set(filter(None, map(mapping.session_id, documents))))
     ids = list({repr(value): value for value in map(getter(messages.session_id), documents)}.values())
-    described = database.get_collection(sessions.collection, codec_options=PLAIN).find({"_id": {"$in": ids}})
-    rows = await described.to_list()
+    place = database.get_collection(sessions.collection, codec_options=PLAIN)
+    rows = await place.find({"_id": {"$in": ids}}).to_list()
     answering = only_answering(documents, settings)
-    return [*judge_listed(rows, answering, sessions.users), *judge_unlisted(rows, documents, settings)]
+    return [
+        *found,
+        *judge_sessions(facts, propose_sessions(sessions.collection, rows, len(ids), answering), settings),
+        *judge_listed(rows, answering, sessions.users),
+        *judge_unlisted(rows, documents, settings),
+    ]
+
+
+def judge_sessions(
+    found: Mapping[str, SessionFacts | Missing], proposed: SessionsProposal | None, settings: Settings
+) -> Iterator[Finding]:
+    """Of what formation finds for sessions, and of what their documents look like."""
+    paths, name = settings.sessions, "sessions"
+    facts = [session for session in found.values() if isinstance(session, SessionFacts)]
+    if missing := [session.reason for session in found.values() if isinstance(session, Missing)]:
+        what = f"{len(missing)} of {len(found)} sessions form no memory, their messages wait: {missing[0]}"
+        hint = (
+            "Correct EDEN_SESSIONS_COLLECTION, EDEN_SESSIONS_AGENT_ID or EDEN_AGENTS_COLLECTION, or write what is "
+            "missing. A session's `_id` is what its messages name."
+        )
+        yield Finding(name, "fail" if len(missing) == len(found) else "warn", what, hint)
+    if not facts:
+        return
+    wrong = False
+    look = {
+        "agent_id": (all(session.agent_id == DEFAULT_AGENT for session in facts), "all count for one agent"),
+        "users": (
+            all(session.users is None for session in facts),
+            "the authors of messages are taken for it",
+        ),
+    }
+    for field, (lacking, instead) in look.items():
+        path, like = getattr(paths, field), getattr(proposed, field, None)
+        chosen = field in paths.model_fields_set and path != NO_FIELD
+        if lacking and (chosen or (field == "agent_id" and like is not None)):
+            wrong = True
+            hint = f"`{like}` looks like it: set" if like not in (None, path) else "Correct"
+            value = f"={like}" if like not in (None, path) else ", or leave it out"
+            what = f"none of {len(facts)} sessions has {field} in `{path}`: {instead}"
+            yield Finding(name, "fail", what, f"{hint} EDEN_SESSIONS_{field.upper()}{value}.")
+    if not missing and not wrong:
+        agents = len({session.agent_id for session in facts})
+        yield Finding(
+            name, "ok", f"{len(facts)} have a document, of {agents} agent{'s' if agents > 1 else ''}"
+        )
 
 
 def judge_listed(
@@ -472,7 +544,8 @@ def judge_unlisted(
         f"Is the author really in `{settings.messages.user_id}`, and do both hold ids of the same kind? In such a "
         "session no user's own memory is formed."
     )
-    return [Finding("session users", "warn", what, hint)]
+    state = "fail" if len(outside) == len(listed) else "warn"
+    return [Finding("session users", state, what, hint)]
 
 
 class _Named(dict[str | None, set[str]]):

@@ -14,22 +14,29 @@ from eden_memory.context.written_message_store import SMALL
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding, Privilege, missing
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.sharing_store import Learning, learning, rooms_without_facts
+from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.names import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on
 from eden_memory.replay.reform.reform_store import neglected
-from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.documents import ForgottenMark, Message, Namespace
 from eden_memory.schemas.scopes import SharingMode
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import reading_order
-from eden_memory.source.position_store import another_source, named, other_sources
+from eden_memory.stages.dead_letter_store import DeadLetters
 
 OLDEST = (6, 0)
 
 SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
 
 OPLOG_WARN, OPLOG_FAIL = timedelta(hours=72), timedelta(hours=24)
+
+REWRITTEN, TRIMMED = 20, 3
+"""Messages written again, and sessions that lost their oldest messages: from so many on, a framework may do it."""
+LOOKED_AT = 200
+"""Newest deletions that are looked at."""
 
 FULL = 0.9
 """Share of its size from which an oplog counts as full."""
@@ -87,6 +94,19 @@ def judge_sharing(chosen: SharingMode | None, stored: SharingMode | None, found:
         what = f"{found.says}; but their models share nothing of it: {'; '.join(found.lacking)}"
         return Finding("sharing", "warn", what, "Run `eden models check --sharing`, or choose another model.")
     return Finding("sharing", "ok", found.says)
+
+
+async def dead_letters(client: Client, settings: Settings) -> Finding:
+    """Count what was given up, and nobody has tried again or dropped."""
+    database, topics = client[settings.mongodb.database], load_topics(settings.kafka, settings.placement)
+    letters = DeadLetters(database, settings.names, MongoForgetting(database, settings.names))
+    found = await letters.count(settings.placement.group(program) for program in topics.file.programs)
+    waiting = {program: count for program, count in found.items() if count}
+    if not waiting:
+        return Finding("dead letters", "ok", "none waits")
+    what = ", ".join(f"{count:,} of {program}" for program, count in waiting.items())
+    hint = "See `eden dead list`; then `eden dead retry`, or `eden dead drop` for what is not worth it."
+    return Finding("dead letters", "fail", f"{sum(waiting.values()):,} wait: {what}", hint)
 
 
 def judge_namespaces(live: Placement, left: Sequence[Namespace]) -> Finding:
@@ -222,23 +242,13 @@ async def messages_collection(database: Database, messages: MessagesSettings) ->
     if not await exists(database, messages.collection):
         return Finding(
             "messages collection",
-            "warn",
+            "fail",
             f"{name} does not exist (yet)",
-            "If your messages are elsewhere set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION, or let "
-            "`eden doctor --init` find them.",
+            "Write a first message. If your messages are elsewhere set EDEN_SOURCE_DATABASE and "
+            "EDEN_MESSAGES_COLLECTION, or let `eden doctor --init` find them.",
         )
     count = await database[messages.collection].estimated_document_count()
     return Finding("messages collection", "ok", f"{name}, about {count:,} messages")
-
-
-async def stored_source(memory: Database, settings: Settings) -> Finding:
-    """Memory is formed from one collection; `eden run` refuses to start on another one."""
-    source = settings.source_name
-    others = await other_sources(memory[settings.names["positions"]], source)
-    if not others:
-        return Finding("source", "ok", f"memory is formed from {named(source)}, and from no other collection")
-    refusal = another_source(source, others)
-    return Finding("source", "fail", refusal.what, refusal.hint)
 
 
 async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
@@ -253,6 +263,14 @@ async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
         "off: a deletion is announced to every partition, a move to another session is not seen as one",
         f"db.getSiblingDB({json.dumps(database.name)}).runCommand({{collMod: {json.dumps(messages.collection)}, "
         "changeStreamPreAndPostImages: {enabled: true}})",
+    )
+
+
+async def edited_messages(messages: MessagesSettings) -> Finding:
+    """An edit of a formed text forgets what was formed from it, whatever is chosen for the new text."""
+    new = "the new text forms" if messages.on_edit == "form" else "the new text forms nothing"
+    return Finding(
+        "edited messages", "ok", f"the earlier text is forgotten, {new} (on_edit = {messages.on_edit})"
     )
 
 
@@ -275,6 +293,45 @@ def judge_ttl(indexes: Indexes, messages: MessagesSettings) -> Finding:
         f"{what}, and a deletion forgets what came of a message",
         "Choose: EDEN_MESSAGES_ON_DELETE=keep (memory outlives the messages) or =forget (it goes with them).",
     )
+
+
+async def deletions(client: Client, settings: Settings) -> Finding:
+    """What a deletion means, and whether a framework rather than a user seems to delete."""
+    messages, database = settings.messages, client[settings.mongodb.database]
+    if messages.on_delete:
+        return Finding("deletions", "ok", f"on_delete = {messages.on_delete} was chosen")
+    again: dict[str, Any] = {"alias_of": {"$exists": True, "$gt": ""}}
+    rewritten = await database[settings.names[Message.COLLECTION]].count_documents(again, limit=REWRITTEN)
+    trimmed = await _trimmed(database, settings)
+    if rewritten < REWRITTEN and trimmed < TRIMMED:
+        grace = f"{messages.delete_grace_seconds:g} s"
+        return Finding("deletions", "ok", f"memory is hidden at once, and erased after {grace}")
+    seen = [f"{rewritten} messages and more were deleted and written again"] if rewritten >= REWRITTEN else []
+    seen += [f"{trimmed} sessions that go on have lost their oldest messages"] if trimmed >= TRIMMED else []
+    return Finding(
+        "deletions",
+        "warn",
+        f"{'; '.join(seen)}: a framework may rewrite or trim its history",
+        "Choose: EDEN_MESSAGES_ON_DELETE=keep (memory outlives what is trimmed) or =forget (it goes with it).",
+    )
+
+
+async def _trimmed(database: Database, settings: Settings) -> int:
+    """Count the sessions of the newest deletions that have no message left from before the deleted ones."""
+    deleted = {"kind": "message", "reach": "up_to_version"}
+    marks = database[settings.names[ForgottenMark.COLLECTION]].find(deleted, {"target": 1})
+    targets = [row["target"] async for row in marks.sort("$natural", -1).limit(LOOKED_AT)]
+    messages, newest = database[settings.names[Message.COLLECTION]], dict[str, datetime]()
+    gone = {"_id": {"$in": targets}, "deleted": True, "session_id": {"$ne": None}}
+    async for row in messages.find(gone, {"session_id": 1, "time": 1}):
+        newest[row["session_id"]] = max(row["time"], newest.get(row["session_id"], row["time"]))
+    found = 0
+    for session_id, time in newest.items():
+        left: dict[str, Any] = {"session_id": session_id, "deleted": False, "forgotten": {"$ne": True}}
+        later = await messages.find_one({**left, "time": {"$gte": time}}, {"_id": 1})
+        earlier = await messages.find_one({**left, "time": {"$lt": time}}, {"_id": 1})
+        found += later is not None and earlier is None
+    return found
 
 
 async def backfill_index(database: Database, messages: MessagesSettings) -> Finding:

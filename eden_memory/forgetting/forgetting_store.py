@@ -410,13 +410,20 @@ class MongoForgettingStore:
             found.setdefault((row["replaced_by"], row["retired_because"]), []).append(_contradicted(row))
         return found
 
+    async def first_id_of(self, message_id: str) -> str:
+        """Return the id under which memory names a message: its own, or the first of one that was written again."""
+        row = await self._messages.find_one({"_id": message_id}, {"alias_of": 1})
+        return message_id if row is None else row.get("alias_of") or message_id
+
     async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
         """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
 
         With `up_to`, a deletion that formation-trigger has seen: only versions up to that one lose their text.
         """
         left = list(message_ids)
-        gone: Row = {"text": None} if up_to is not None else {"text": None, "place": None, "forgotten": True}
+        gone: Row = {"text": None, "same": None, "digest": None}
+        if up_to is None:
+            gone |= {"place": None, "forgotten": True}
         of: Row = {} if up_to is None else {"version": {"$lte": up_to}}
         while left:
             named, left = left[:AT_ONCE], left[AT_ONCE:]
@@ -490,7 +497,10 @@ def _messages(mark: Mark) -> Row | None:
     field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
     if field is None or mark.reach == "up_to_version":
         return None
-    query: Row = {"$and": [{field: mark.target}, {"session_id": {"$ne": None}}]}
+    of: Row = {field: mark.target}
+    if mark.kind == "message":
+        of = {"$or": [of, {"alias_of": mark.target}]}
+    query: Row = {"$and": [of, {"session_id": {"$ne": None}}]}
     return query if mark.until is None else {**query, "time": {"$lte": mark.until}}
 
 

@@ -15,7 +15,6 @@ from eden_memory.housekeeping.consumption_store import Offsets
 from eden_memory.metrics import JANITOR_REMOVED
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer, Fact, Outcome, Snapshot
-from eden_memory.settings import RetentionSettings
 from eden_memory.stages.dead_letter_store import KEPT as LETTERS_KEPT
 from eden_memory.windows.trigger_store import FACTS, REFLECTIONS
 
@@ -47,13 +46,21 @@ class AppliedMarks(NamedTuple):
         return bool(number_sign) and self.numbers.get(scope_key, 0) >= int(number)
 
 
+ANSWER_BYTES = 10_000_000_000
+"""Size of all answers above which the oldest are deleted, but none of the last seven days."""
+OUTCOMES_STAY = timedelta(days=30)
+"""After it, an applied decision is deleted, if Kafka has deleted its input."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerBounds:
     """Removes answers and outcomes of one namespace that are beyond the bounds."""
 
     database: AsyncDatabase[Row]
     names: Names
-    bounds: RetentionSettings
+    answers_stay: timedelta
+    answer_bytes: int = ANSWER_BYTES
+    outcomes_stay: timedelta = OUTCOMES_STAY
 
     async def round(self, now: datetime, deleted: Offsets) -> Mapping[str, int]:
         """Remove what is beyond the bounds, and return how many; `deleted`: offsets below which Kafka has nothing."""
@@ -64,7 +71,7 @@ class LedgerBounds:
 
     async def _answers(self, now: datetime) -> int:
         """Remove answers that are too old, and the oldest while the collection is too large."""
-        before = now - max(timedelta(days=self.bounds.answer_days), PROMISED)
+        before = now - max(self.answers_stay, PROMISED)
         if (beyond := await self._beyond_size()) is not None:
             before = max(before, min(beyond, now - PROMISED))
         answers = self.database[self.names[Answer.COLLECTION]]
@@ -78,7 +85,7 @@ class LedgerBounds:
         stats: Row = {"$collStats": {"storageStats": {"scale": 1}}}
         found = await (await answers.aggregate([stats])).to_list()
         size, count = (int(found[0]["storageStats"].get(name, 0)) for name in ("size", "count"))
-        most = int(self.bounds.answer_megabytes * 1_000_000)
+        most = self.answer_bytes
         if size <= most:
             return None
         oldest = answers.find({}, {"answered_at": 1}, sort={"answered_at": 1})
@@ -86,7 +93,7 @@ class LedgerBounds:
         return row[0]["answered_at"] if row else datetime.max.replace(tzinfo=UTC)
 
     async def _outcomes(self, now: datetime, deleted: Offsets) -> int:
-        before = now - max(timedelta(days=self.bounds.outcome_days), PROMISED)
+        before = now - max(self.outcomes_stay, PROMISED)
         reads_windows: Row = {"stage": {"$in": [FACTS, REFLECTIONS]}, "at": {"$gte": now - WINDOWS_NEED}}
         removed = 0
         for (topic, partition), offset in deleted.items():

@@ -54,7 +54,7 @@ class TopicsCheck:
         """Always ready: what the check finds ends the process."""
         return State(True, "all as they were created")
 
-    async def look(self) -> None:
+    async def look(self, *, record: bool = True) -> None:
         """Raise EdenError for a topic that must not be used; record the partitions of topics seen first."""
         with answering_within(ANSWER_SECONDS):
             found = await asyncio.to_thread(lambda: TopicAdmin(self._admin).standing(self._topics))
@@ -62,7 +62,7 @@ class TopicsCheck:
         if problems := topic_problems(self._topics, found, counts):
             raise refusal_of(problems)
         for topic in self._topics:
-            if topic.compacted and topic.name in found and topic.name not in counts:
+            if record and topic.compacted and topic.name in found and topic.name not in counts:
                 await self._counts.record(topic.name, topic.partitions, topic.partitions)
 
     async def accept(self) -> list[str]:

@@ -166,12 +166,21 @@ COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
 async def heed_versions(
     database: AsyncDatabase[dict[str, Any]], names: Names, known: Mapping[str, int]
 ) -> None:
-    """Store the formats that this program writes; raise EdenError if others were written here.
+    """Store the formats that this program writes; EdenError as `refuse_other_versions`."""
+    await refuse_other_versions(database, names, known)
+    raised = {f"versions.{name}": number for name, number in known.items()}
+    change = {"$max": raised, "$set": {"format": STORE_FORMAT}}
+    await database[names["versions"]].update_one({"_id": KEY}, change, upsert=True)
+
+
+async def refuse_other_versions(
+    database: AsyncDatabase[dict[str, Any]], names: Names, known: Mapping[str, int]
+) -> None:
+    """Raise EdenError if other formats were written here than this program knows.
 
     It would dead-letter newer events one by one, and misread documents of another store format.
     """
-    versions = database[names["versions"]]
-    stored = await versions.find_one({"_id": KEY}) or {"format": STORE_FORMAT}
+    stored = await database[names["versions"]].find_one({"_id": KEY}) or {"format": STORE_FORMAT}
     if stored.get("format") != STORE_FORMAT:
         raise another_format(f"memory in {database.name}", stored.get("format", 0))
     written: Mapping[str, int] = stored.get("versions", {})
@@ -181,8 +190,6 @@ async def heed_versions(
             f"a newer version of this program has written here: {', '.join(newer)} cannot be read",
             "Run that version, or a later one.",
         )
-    raised = {f"versions.{name}": number for name, number in known.items()}
-    await versions.update_one({"_id": KEY}, {"$max": raised, "$set": {"format": STORE_FORMAT}}, upsert=True)
 
 
 def another_format(what: str, found: int) -> EdenError:

@@ -142,6 +142,31 @@ class Added(View):
 
 
 @dataclass(frozen=True, slots=True)
+class WindowAsked(View):
+    """Receipt for a request to form what waits in a session."""
+
+    request_id: str
+    """The typed id of the inbox's document; for a receipt."""
+    formed: bool
+    """Whether the request asks for a window: at this moment enough waits for one, or one is asked for whatever waits.
+    It is formed in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedView(View):
+    """A fact or reflection of an agent, shard or group that rests on what users said; ids typed."""
+
+    kind: Literal["fact", "reflection"]
+    memory_id: str
+    scope: ShownScope
+    content: str
+    said_at: datetime
+    sessions: tuple[str, ...]
+    users: tuple[str, ...]
+    """Whose messages it rests on."""
+
+
+@dataclass(frozen=True, slots=True)
 class FactView(View):
     """A fact in its newest version."""
 

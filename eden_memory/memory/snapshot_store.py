@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection, SessionState, Snapshot
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope, SharingMode
 
@@ -107,9 +107,9 @@ def _resting(keys: list[str], participants: Row) -> Row:
 
 
 def without(keys: Iterable[str]) -> Row:
-    """Return a query for everything but what :func:`of_users` finds; empty where nothing is private."""
+    """Return a query for everything but what :func:`of_users` finds, or what has one of these ids; empty for none."""
     private = list(keys)
-    return {"$nor": [of_users(private)]} if private else {}
+    return {"$nor": [of_users(private), {"_id": {"$in": private}}]} if private else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +144,50 @@ class MongoHidden:
         return in_force(await stored_sharing(self._database, self._names), self._chosen)
 
     async def taken_out(self, snapshots: Mapping[str, Snapshot], keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Return the snapshots, those of these scopes without memory that users' messages led to."""
-        private = [key for key in keys if key in snapshots and _says_something(snapshots[key])]
+        """Return the snapshots, without memory of these ids, and those of these scopes without what users said."""
+        hidden = frozenset(keys)
+        private = [key for key in hidden if key in snapshots and _says_something(snapshots[key])]
         if not private:
-            return dict(snapshots)
+            return {key: _without(shot, hidden, hidden, hidden) for key, shot in snapshots.items()}
         shots = [snapshots[key] for key in private]
         recent = [recent_fact.fact_id for shot in shots for recent_fact in shot.recent_facts]
         waiting = [reflection.reflection_id for shot in shots for reflection in shot.buffer]
         facts = await self._ids(Fact.COLLECTION, private, recent)
         reflections = await self._ids(Reflection.COLLECTION, private, waiting)
         blobs = await self.blobs([shot.scope_key for shot in shots if shot.blob is not None])
-        return {**snapshots, **{key: _without(snapshots[key], facts, reflections, blobs) for key in private}}
+        return {
+            key: _without(shot, hidden | facts, hidden | reflections, hidden | blobs)
+            for key, shot in snapshots.items()
+        }
 
     async def blobs(self, keys: Iterable[str]) -> set[str]:
-        """Return the scopes whose blob has absorbed a hidden reflection."""
+        """Return the scopes whose blob has absorbed a hidden reflection, or one of these ids."""
         if not (asked := list(keys)):
             return set()
-        query = {"absorbed": True, **of_users(asked)}
+        query: Row = {"absorbed": True, "$or": [of_users(asked), {"_id": {"$in": asked}}]}
         return set(await self._of(Reflection.COLLECTION).distinct("scope_key", query))
+
+    async def deleted_just_now(self) -> list[str]:
+        """Return the messages that were deleted and may be written again, or are being erased."""
+        pending: Row = {"deletions.message_id": {"$gt": ""}, "deletions": {"$exists": True}}
+        found = self._of(SessionState.COLLECTION).find(pending, {"deletions.message_id": 1})
+        return [deletion["message_id"] async for row in found for deletion in row["deletions"]]
+
+    async def resting_on(self, messages: Sequence[str], keys: Collection[str]) -> frozenset[str]:
+        """Return the ids of memory of these scopes that rests on any of the messages, and scopes whose blob does."""
+        if not messages:
+            return frozenset()
+        resting: Row = {"message_ids": {"$in": messages}, "scope_key": {"$in": list(keys)}}
+        facts = [row["_id"] async for row in self._of(Fact.COLLECTION).find(resting, {"_id": 1})]
+        rows = await self._of(Reflection.COLLECTION).find(resting, {"scope_key": 1, "absorbed": 1}).to_list()
+        blobs = [row["scope_key"] for row in rows if row.get("absorbed")]
+        return frozenset([*facts, *(row["_id"] for row in rows), *blobs])
+
+    async def scopes_of_session(self, session_id: str) -> set[str]:
+        """Return the scopes of memory that rests on a session's messages."""
+        resting: Row = {"session_ids": session_id}
+        facts = await self._of(Fact.COLLECTION).distinct("scope_key", resting)
+        return {*facts, *await self._of(Reflection.COLLECTION).distinct("scope_key", resting)}
 
     async def items(self) -> AsyncGenerator[HiddenItem]:
         """Yield all that is hidden at this moment: facts that are not retired, reflections, blobs."""
@@ -223,12 +249,13 @@ def _says_something(shot: Snapshot) -> bool:
     return bool(shot.recent_facts or shot.buffer or shot.blob)
 
 
-def _without(shot: Snapshot, facts: set[str], reflections: set[str], blobs: set[str]) -> Snapshot:
+def _without(shot: Snapshot, facts: Set[str], reflections: Set[str], blobs: Set[str]) -> Snapshot:
+    if not (facts or reflections or blobs):
+        return shot
     return shot.model_copy(
         update={
-            "recent_facts": tuple(
-                recent_fact for recent_fact in shot.recent_facts if recent_fact.fact_id not in facts
-            ),
+            "recent_facts": tuple(fact for fact in shot.recent_facts if fact.fact_id not in facts),
+            "lasting_facts": tuple(fact for fact in shot.lasting_facts if fact.fact_id not in facts),
             "buffer": tuple(
                 reflection for reflection in shot.buffer if reflection.reflection_id not in reflections
             ),

@@ -202,18 +202,17 @@ class SharedItems:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
 
-    async def newest(self, limit: int) -> list[SharedItem]:
-        """Return what stands of it, newest first."""
-        return await self._found({}, limit)
+    async def newest(self, limit: int, agent_id: str | None = None) -> list[SharedItem]:
+        """Return what stands of it, of an agent or of all, newest first."""
+        return await self._found({}, limit, agent_id)
 
-    async def of(self, ids: Collection[str]) -> list[SharedItem]:
+    async def of(self, ids: Collection[str], agent_id: str | None = None) -> list[SharedItem]:
         """Return those of the items that stand."""
-        return await self._found({"_id": {"$in": list(ids)}}, len(ids))
+        return await self._found({"_id": {"$in": list(ids)}}, len(ids), agent_id)
 
-    async def _found(self, query: Row, limit: int) -> list[SharedItem]:
-        scopes = {
-            scope.key: scope for scope in await wide_scopes(self._database[self._names[Snapshot.COLLECTION]])
-        }
+    async def _found(self, query: Row, limit: int, agent_id: str | None) -> list[SharedItem]:
+        wide = await wide_scopes(self._database[self._names[Snapshot.COLLECTION]])
+        scopes = {scope.key: scope for scope in wide if agent_id in (None, scope.agent_id)}
         found: list[SharedItem] = []
         for kind, collection, standing in (
             ("fact", Fact.COLLECTION, {"active": True}),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from eden_memory.errors import EdenError
 from eden_memory.models.local_embedder import MODEL, MULTILINGUAL
 from eden_memory.models.question import Role
-from eden_memory.settings import ModelsSettings, Settings
+from eden_memory.settings import API_KEY, ModelsSettings, Settings
 
 Slot = Literal["fast", "free", "paid"]
 
@@ -281,9 +281,9 @@ def key_of(provider: str) -> str:
     return found
 
 
-def endpoint_variable(general: str, name: str) -> str:
-    """Return an endpoint's own variable: EDEN_API_KEY_API_EXAMPLE_ORG for `EDEN_API_KEY` and `api.example.org`."""
-    return f"{general}_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
+def endpoint_variable(name: str) -> str:
+    """Return the variable of an endpoint's own key: EDEN_API_KEY_API_EXAMPLE_ORG of `api.example.org`."""
+    return f"{API_KEY}_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
 
 
 def key_in(*variables: str) -> str | None:

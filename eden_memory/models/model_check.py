@@ -70,6 +70,21 @@ async def check(
         await providers.close()
 
 
+async def check_embedder(settings: Settings, *, most_seconds: float) -> CheckedModel:
+    """Check the embedder that the settings name, which is not one on this machine, with one small call.
+
+    EdenError for one that cannot be called: no key, no SDK, no model.
+    """
+    providers = Providers(settings)
+    vectors = providers.embedding_model
+    assert providers.embeddings is not None
+    assert vectors is not None
+    try:
+        return await _embeddings(providers.embeddings, vectors, most_seconds)
+    finally:
+        await providers.close()
+
+
 def _checks(
     providers: Providers, settings: Settings, seconds: float
 ) -> list[Coroutine[None, None, CheckedModel]]:

@@ -16,7 +16,7 @@ from eden_memory.models.catalogue import (
     used_for,
 )
 from eden_memory.models.provider_calls import Body, count_of, object_of, objects_of, text_of
-from eden_memory.settings import Settings
+from eden_memory.settings import API_KEY, Settings
 
 PLACES: Mapping[str, str] = {
     "Ollama": "http://127.0.0.1:11434/v1",
@@ -87,7 +87,7 @@ def with_only_model(settings: Settings) -> Settings:
     """
     if not is_url(settings.llm) or ModelChoice(settings.llm, None) not in used_for(settings):
         return settings
-    server = look(settings.llm, settings.models.api_key_env)
+    server = look(settings.llm)
     names = [model.name for model in server.models] if server else []
     if len(names) == 1:
         models = settings.models.model_copy(update={"fast": names[0]})
@@ -99,13 +99,9 @@ def with_only_model(settings: Settings) -> Settings:
     raise EdenError(f"no model is named, and {where} has {', '.join(names[:MOST_NAMED])}{more}", hint)
 
 
-def look(url: str, key_variable: str = "EDEN_API_KEY") -> LocalModelServer | None:
-    """Return the server at a base URL; None if no model server answers there.
-
-    `key_variable`: holds the key of endpoints in general.
-    """
-    variable = endpoint_variable(key_variable, provider_name(url))
-    key = key_in(variable, key_variable)
+def look(url: str) -> LocalModelServer | None:
+    """Return the server at a base URL; None if no model server answers there."""
+    key = key_in(endpoint_variable(provider_name(url)), API_KEY)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     with httpx2.Client(timeout=LOOK_SECONDS, headers=headers, trust_env=False) as client:
         listed = _json(client, f"{url.rstrip('/')}/models")

@@ -22,7 +22,7 @@ from eden_memory.models.catalogue import (
     provider_name,
 )
 from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
-from eden_memory.settings import Settings
+from eden_memory.settings import API_KEY, Settings
 
 if TYPE_CHECKING:
     from eden_memory.models.google import GoogleConnection
@@ -125,9 +125,8 @@ class Providers:
 
     def _key_variable(self, url: str) -> str:
         """Of this endpoint alone, or the general one, which no endpoint gets that only an agent or stream names."""
-        general = self._settings.models.api_key_env
-        own = endpoint_variable(general, provider_name(url))
-        return general if key_in(own) is None and url in asked_for(self._settings) else own
+        own = endpoint_variable(provider_name(url))
+        return API_KEY if key_in(own) is None and url in asked_for(self._settings) else own
 
     def _pool(self, provider: str) -> httpx2.AsyncClient:
         models = self._settings.models

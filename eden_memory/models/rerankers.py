@@ -18,7 +18,7 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from eden_memory.errors import EdenError, ProviderError, needs_extra
-from eden_memory.settings import SearchSettings
+from eden_memory.settings import RERANK_KEY, SearchSettings
 
 TOKENS = 512
 AT_ONCE = 16
@@ -159,6 +159,6 @@ def reranker_of(settings: SearchSettings) -> HttpReranker | OnnxReranker | None:
     if settings.reranker is None:
         return None
     if settings.reranker.startswith(("http://", "https://")):
-        key = os.environ.get(settings.rerank_key_env)
+        key = os.environ.get(RERANK_KEY)
         return HttpReranker(settings.reranker, settings.rerank_model, SecretStr(key) if key else None)
     return OnnxReranker(Path(settings.reranker).expanduser())

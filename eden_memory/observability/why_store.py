@@ -40,6 +40,8 @@ from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.usage.budget_rules import HELD
 from eden_memory.usage.formation_completion import outcomes_of
+from eden_memory.windows.session_state import AGAIN_A_DAY
+from eden_memory.windows.trigger_write_store import message_of
 
 Row = Mapping[str, Any]
 
@@ -92,6 +94,7 @@ CLOSED_BECAUSE: Mapping[str, str] = {
     "stale": "the session was idle for long",
     "ended": "the session ended",
     "asked": "somebody asked for it",
+    "edited": "its text had been still for a minute since it was edited",
 }
 
 
@@ -125,6 +128,7 @@ def explained_message(fate: MessageFate) -> Explained:
     ]
     if not silent:
         steps += [
+            *_edited(fate),
             *_window(fate.window),
             *map(_call, fate.calls),
             *_answer(fate),
@@ -207,7 +211,38 @@ def _why_nowhere(fate: MessageFate) -> str:
     )
 
 
+def _edited(fate: MessageFate) -> Iterable[ExplainedStep]:
+    """Yield what became of the text that the message had before it was edited, and of the one that it has now."""
+    row = fate.row
+    edit = None if row is None else row.get("edit")
+    if row is None or edit is None or edit["formed_in"] is None:
+        return
+    gone = f"edited after it was formed: what rested on it up to version {edit['up_to']} is forgotten"
+    yield ExplainedStep(
+        "message", fate.message.message_id, row["edited_at"], f"{gone}; {_formed_again(row, edit)}"
+    )
+
+
+def _formed_again(row: Row, edit: Row) -> str:
+    """Return whether the text that an edit left forms, and when."""
+    if row["formation_id"] == edit["formed_in"]:
+        return "its text forms nothing: EDEN_MESSAGES_ON_EDIT is forget, memory is off, or the text is empty"
+    if row["formation_id"] is not None:
+        return f"formed again in window {row['formation_id']}"
+    message = message_of({**row, "text": None})
+    if message.place is None:
+        return "its text is empty"
+    if message.formed_again_too_often:
+        until = f"{message.forms_again_at:%Y-%m-%d %H:%M} UTC"
+        return f"formed again {AGAIN_A_DAY} times within a day: it waits until {until}"
+    return "it forms again once its text has been still for a minute"
+
+
 def _because(outcome: ExplainedOutcome, fate: MessageFate) -> str:
+    row, edited = fate.row, [step.told for step in _edited(fate)]
+    told = edited and outcome not in ("forgotten", "switched_off")
+    if told and row is not None and row["formation_id"] in (None, row["edit"]["formed_in"]):
+        return edited[0]
     more = _more(outcome, fate)
     if outcome == "retired":
         return f"{BECAUSE[outcome]} ({more})" if more else BECAUSE[outcome]
@@ -485,8 +520,13 @@ class Explanations:
     ) -> list[MessageFate]:
         if not messages:
             return []
+        recorded = await self._written.recorded(message.message_id for message in messages)
+        rows: dict[str, Row] = {}
+        for index, message in enumerate(messages := list(messages)):
+            if (row := recorded.get(message.message_id)) is not None:
+                first = row.get("alias_of") or message.message_id
+                messages[index], rows[first] = message._replace(message_id=first), row
         names = [message.message_id for message in messages]
-        rows = await self._written.recorded(names)
         formations = {row["formation_id"] for row in rows.values()} - {None}
         windows, outcomes, calls, facts, reflections = await asyncio.gather(
             self._windows_of(formations),
@@ -532,7 +572,12 @@ class Explanations:
         """Return the visible memories that rest on any of the messages."""
         query = {"message_ids": {"$in": list(message_ids)}, "scope_key": {"$in": list(view.scope_keys)}}
         rows = await collection.find(query, {"embedding": 0, "history": 0}).to_list()
-        return [row for row in rows if not _is_private(row["scope_key"], row.get("sources", ()), view)]
+        return [
+            row
+            for row in rows
+            if row["_id"] not in view.private
+            and not _is_private(row["scope_key"], row.get("sources", ()), view)
+        ]
 
 
 def _as_message(name: str, text: str, dated: ReflectionView | WrittenMessage) -> RecentMessage:
@@ -553,6 +598,8 @@ def _shows(event: Event, view: VisibleMemory) -> bool:
     if not isinstance(event, FactChanged | ReflectionFormed):
         return isinstance(event, FactsExtracted)
     key, sources = event.scope.key, [source.model_dump() for source in event.sources]
+    if (event.fact_id if isinstance(event, FactChanged) else event.reflection_id) in view.private:
+        return False
     return key in view.scope_keys and not _is_private(key, sources, view)
 
 

@@ -8,13 +8,14 @@ from eden_memory.access.visible import Asker
 from eden_memory.errors import Invalid
 from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
+from eden_memory.operations.sharing import SharingCalls
 from eden_memory.operations.streams import StreamCalls
 from eden_memory.operations.undoing import UndoCalls
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.unpoison.attack_rules import CauseKind
 
 
-class AgentCalls(StreamCalls, UndoCalls):
+class AgentCalls(StreamCalls, SharingCalls, UndoCalls):
     """All calls on the memory of one agent."""
 
 
@@ -48,6 +49,11 @@ class AdmittedCall:
         asked = None if named is None else typed(named, "session")
         user = typed_or_none(self.user, "user")
         await self.reach.demand(self.caller, right, self.service.agent_id, asked, user, new=new)
+
+    async def demand_offered(self) -> None:
+        """Raise Refused if the agent's model is not to search."""
+        if not await self.service.offers_search_tool():
+            raise Refused("the search tool of this agent is off", "Its stream says so: `search_tool`.")
 
     async def forget_target(self, what: Forgettable, target: str) -> Any:
         """Return what is to be forgotten as the service takes it; Refused if it may belong to somebody else."""

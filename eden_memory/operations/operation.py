@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from eden_memory.access.admission_store import Right
-from eden_memory.memory.memory_views import Added
+from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.parameters import UNSET, AtDoors, Requested
 
@@ -72,6 +72,8 @@ class Operation:
     """Whether the session may be one that the application does not have yet."""
     of_agent: bool = False
     """Whether it concerns the agent as a whole: no session or user is named."""
+    offered: bool = False
+    """Whether it is the search tool of models, which an agent's stream may switch off."""
     examples: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of a request, by parameter."""
 
@@ -100,7 +102,7 @@ class Operation:
     @property
     def status(self) -> int:
         """The HTTP status of an answer: 202 for a request that is written down, and carried out later."""
-        return 202 if self.result in (Requested, Added) else 200
+        return 202 if self.result in (Requested, Added, WindowAsked) else 200
 
     @cached_property
     def json(self) -> TypeAdapter[Any]:

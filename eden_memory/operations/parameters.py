@@ -226,6 +226,7 @@ AddedKind = Annotated[VerbatimKind, Field(description="of a verbatim text: which
 IfDue = Annotated[
     bool, Field(description="only if a window is due: enough messages or tokens, or idle for long enough")
 ]
+Move = Annotated[bool, Field(description="give it to the one user who said it; else it is only retired")]
 Target = Annotated[
     str,
     _id_text(
@@ -291,6 +292,8 @@ class StreamFields(_Closed):
     """Of agent and shards. `team`: it also learns from sessions with users, and all of the agent's users see that."""
     propagation: bool | None = None
     """Of an agent: whether what is judged to matter to a group, or to everybody, goes up from narrower scopes."""
+    search_tool: bool | None = None
+    """Of an agent. false: its model is not offered the tool that searches memory, and may not search."""
     extraction_guidance: str | None = None
     """Added to the prompts for facts and reflections."""
     consolidation_guidance: str | None = None

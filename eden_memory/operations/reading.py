@@ -141,13 +141,21 @@ class ReadCalls:
         what the agent recommended; those that a blob has absorbed are found too.
 
         `query` is another name of `queries`. The options are those of
-        eden_memory.search.search_requests.SearchOptions. Raises EdenError if search is switched off, or a value is
+        eden_memory.search.search_requests.SearchOptions. Raises EdenError if none of `kinds` is shown, or a value is
         out of range.
         """
         if (queries is None) == (query is None):
             raise Invalid("give `queries` or `query`, and not both")
         asked = query if queries is None else queries
         return list((await self.explain_search(asked or (), **options)).facts)
+
+    async def offers_search_tool(self) -> bool:
+        """Tell whether the agent's model is to be offered the tool that searches memory; its stream may say no.
+
+        Searches of your own code do not depend on it.
+        """
+        stream = (await (await self.memory.current()).contexts.streams(self._agent_id)).get("agent")
+        return stream is None or stream.search_tool is not False
 
     async def explain_search(
         self,
@@ -175,8 +183,6 @@ class ReadCalls:
         `text_only` of the report gives the reason if facts were found by words alone; `unformed` are messages of the
         user's other sessions that no memory is formed from yet.
         """
-        if not self.memory.settings.memory.search:
-            raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
         when = When(
             _in_utc(as_of),
             include_retired,
@@ -199,6 +205,11 @@ class ReadCalls:
         demand_kinds(scopes)
         asked, whole, readers = await self._seen(session, user)
         view = whole.narrowed(scopes)
+        shown = [kind for kind in request.kinds if kind in view.shows]
+        if not shown:
+            hint = f"EDEN_MEMORY_{request.kinds[0].upper()}=on shows them; so does the agent's document."
+            raise EdenError(f"{' and '.join(request.kinds)} are not shown", hint)
+        request = replace(request, kinds=shown)
         async with readers.searching.engine() as engine:
             report, recent = await gather(
                 engine.find(_searched(view, request), replace(request, private=whole.private)),
@@ -236,7 +247,7 @@ class ReadCalls:
     ) -> str:
         """Return the context with the facts that a search finds, or without them if it fails or is switched off."""
         memory, view = self.memory.settings.memory, shown.view
-        if (by := memory.recalls_by) is None:
+        if (by := memory.recalls_by) is None or "facts" not in view.shows:
             return shown.xml
         request = SearchRequest(
             (query_of(message, self.memory.settings),),

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid
-from eden_memory.memory.memory_views import Added
+from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations import parameters as p
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
 from eden_memory.operations.operation import Operation, Tool
@@ -57,10 +57,11 @@ async def undo(call: AdmittedCall, cause: p.Cause, target: p.CauseTarget, previe
     return await call.service.undo(cause, await call.undo_target(cause, target), preview, **call.named)
 
 
-async def form(call: AdmittedCall, if_due: p.IfDue = False) -> str:
+async def form(call: AdmittedCall, if_due: p.IfDue = False) -> WindowAsked:
     """Form what is pending in the session."""
-    ask = call.service.maybe_form_memories if if_due else call.service.form_now
-    return await ask(call.session)
+    if if_due:
+        return await call.service.maybe_form_memories(call.session)
+    return WindowAsked(await call.service.form_now(call.session), formed=True)
 
 
 async def list_streams(call: AdmittedCall) -> list[p.StreamView]:
@@ -125,7 +126,8 @@ OPERATIONS = (
         name="search",
         call=AgentCalls.explain_search,
         right="read",
-        python=["search_facts", "explain_search"],
+        python=["search_facts", "explain_search", "offers_search_tool"],
+        offered=True,
         tag="facts",
         summary="Search facts",
         words="The facts nearest to any of up to three queries, best first. Reads only, so the right `read` is "
@@ -526,6 +528,30 @@ OPERATIONS = (
         words="Form the session's pending messages, however few; with `if_due` only if a window is due.",
         routes=["POST /sessions/{session}/form"],
         commands=["session form"],
+    ),
+    Operation(
+        name="list shared",
+        call=AgentCalls.list_shared,
+        right="read",
+        of_agent=True,
+        tag="sharing",
+        summary="What came from users into memory that others see",
+        words="Newest first, with the sessions and users whose messages it rests on. Takes a key that is bound to no "
+        "user.",
+        routes=["GET /shared"],
+        commands=["sharing list"],
+    ),
+    Operation(
+        name="take back",
+        call=AgentCalls.take_back,
+        right="write",
+        of_agent=True,
+        tag="sharing",
+        summary="Take an item out of shared memory",
+        words="It is retired, or (`move`) given to the one user who said it; what says the same is not shared again. "
+        "Takes a key that is bound to no user.",
+        routes=["POST /shared/{memory_id}/take-back"],
+        commands=["sharing move", "sharing retire"],
     ),
     Operation(
         name="list streams",

@@ -8,8 +8,8 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
-from eden_memory.memory.memory_views import Added
-from eden_memory.mongo.application_ids import raw, typed
+from eden_memory.memory.memory_views import Added, WindowAsked
+from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.operations import parameters as p
@@ -30,13 +30,33 @@ class WriteCalls(CorrectingCalls):
         """End a session: form its last window, and consolidate its memory."""
         return await self._requests.end(session)
 
-    async def maybe_form_memories(self, session: p.Session) -> str:
+    async def maybe_form_memories(
+        self, session: p.Session, user: p.User = None, agent: Any = None
+    ) -> WindowAsked:
         """Form what is pending in the session if a window is due: enough messages or tokens, or idle for long enough.
 
-        The running system decides this for itself all the time; call it where your code expects the decision to be
-        asked for. :meth:`form_now` forms whatever the count.
+        `formed` of the result: what waits now makes a window. The running system decides this for itself all the
+        time, and decides about the request in its place among the messages; call it where your code expects the
+        decision to be asked for. :meth:`form_now` forms whatever the count.
+
+        `user` and `agent` are checked if they are given: NotFound unless the session is theirs.
         """
-        return await self._requests.form(session, if_due=True)
+        typed_session = typed(session, "session")
+        if agent is not None or user is not None:
+            whose = self._agent_id if agent is None else typed(agent, "agent")
+            await self._demand_session(Asker(whose, typed_session, typed_or_none(user, "user")))
+        formed = await (await self.memory.current()).recent.are_due(typed_session)
+        return WindowAsked(await self._requests.form(session, if_due=True), formed)
+
+    async def _demand_session(self, asked: Asker) -> None:
+        """Raise NotFound unless the session is the agent's, and the user, if one is named, is in it."""
+        known = await SessionReach(self.memory).known(asked.session_id or "")
+        if known is None or not _agents(asked, known):
+            raise _nothing("session")
+        if asked.user_id is not None:
+            readers = await self.memory.current()
+            if not (await readers.contexts.view(asked)).present:
+                raise _nothing("session")
 
     async def process_cold_session(self, session: p.Session) -> str:
         """Form what is pending in a session that has gone cold: idle for long enough, with enough messages.

@@ -192,7 +192,8 @@ class CachedScope:
         """Return the facts that this search may not find."""
         moment = when.unexpired_at
         expired = self._expiring.past(moment) if moment is not None else frozenset[str]()
-        return expired | self.of_users if self.key in when.private else expired
+        hidden = when.private & self.facts.keys() if when.private else frozenset[str]()
+        return expired | hidden | (self.of_users if self.key in when.private else frozenset[str]())
 
     async def _by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int

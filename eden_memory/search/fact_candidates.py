@@ -25,7 +25,7 @@ class When:
     include_retired: bool = False
     """Include retired facts, in their last version."""
     private: frozenset[str] = frozenset()
-    """Keys of scopes in which facts that rest on users' words are not found."""
+    """Keys of scopes in which facts that rest on users' words are not found, and ids of memory that is not found."""
     unexpired_at: datetime | None = None
     """Facts that have expired by then are not found; None: expired ones too."""
     occurred_after: datetime | None = None
@@ -83,9 +83,10 @@ class FactCandidate:
     """For a reflection, `fact_id` is the reflection's id."""
 
     def is_hidden(self, when: When) -> bool:
-        """Whether it has expired, or rests on users' words in a scope where these are private."""
+        """Whether it has expired, is hidden by its id, or rests on users' words where these are private."""
         expired = when.unexpired_at is not None and self.expired_at(when.unexpired_at)
-        return expired or (self.of_users and self.scope_key in when.private)
+        private = self.of_users and self.scope_key in when.private
+        return expired or private or self.fact_id in when.private
 
     def expired_at(self, moment: datetime) -> bool:
         """Whether it has expired by then."""

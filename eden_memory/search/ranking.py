@@ -202,6 +202,22 @@ def asked_for(
     return [scored for scored, known in zip(found[:top_k], far, strict=False) if known >= NEARLY * best]
 
 
+def with_relevance(found: Sequence[Scored], queries: Sequence[str], unrelated: float) -> list[Scored]:
+    """Add to the scores of each how relevant it is to the queries, 0 to 1 and comparable between searches.
+
+    It is the reranker's relevance where one judged, else how related the two are (:func:`_relatedness`).
+    """
+    words = [stems_asked(query) for query in queries]
+    relevances = (
+        scored.scores.get("rerank", min(1.0, max(0.0, _relatedness(scored, words, unrelated))))
+        for scored in found
+    )
+    return [
+        scored.now("relevance", scored.score, relevance)
+        for scored, relevance in zip(found, relevances, strict=True)
+    ]
+
+
 def _relatedness(scored: Scored, asked: Sequence[frozenset[str]], unrelated: float) -> float:
     """Similarity counts 0.7, measured from that of unrelated texts, the share of a query's words that a fact has 0.3.
 

@@ -25,6 +25,7 @@ from eden_memory.search.ranking import (
     before_reranking,
     fused,
     reranked,
+    with_relevance,
 )
 from eden_memory.search.ranking_stages import Overtaking, QueryLists, tense_needed
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest, StageReport, TextOnly
@@ -322,7 +323,8 @@ class SearchEngine:
             lists = await self._listing.of(search)
             found = await self._ranked(lists, search)
             visible = [scored for scored in found if scored.fact.scope_key in by_key]
-            best = _sorted(await self._worth_it(visible, lists, search), request)
+            worth = await self._worth_it(visible, lists, search)
+            best = _sorted(with_relevance(worth, search.queries, ranking.unrelated), request)
             facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
             self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
             span.attributes["eden.search.facts"] = len(facts)

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 from eden_memory.errors import Invalid
 from eden_memory.limits import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.memory.memory_views import RecentMessage, ShownScope, Speaker, View
 from eden_memory.models.question import Asking
-from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.schemas.scopes import FORMED_KINDS, FormedKind, ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When
 from eden_memory.tasks import in_utc, off_the_loop
 
@@ -24,9 +24,9 @@ FactScope = Literal["user", "group", "agent", "shard"]
 
 TextOnly = Literal["over_budget", "unavailable"]
 
-SearchedKind = Literal["facts", "reflections"]
+SearchedKind = FormedKind
 
-SEARCHED: tuple[str, ...] = get_args(SearchedKind)
+SEARCHED: tuple[str, ...] = FORMED_KINDS
 
 FACTS: tuple[SearchedKind, ...] = ("facts",)
 
@@ -133,7 +133,12 @@ class FoundFact(View):
     retired_at: datetime | None = None
     kind: MemoryKind = "fact"
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""
+    """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, `relevance`, what later stages gave it."""
+
+    @property
+    def relevance(self) -> float:
+        """How relevant it is to the nearest query, 0 to 1, and comparable between searches (docs/searching.md)."""
+        return self.scores.get("relevance", 0.0)
 
     @property
     def similarity(self) -> float | None:

@@ -52,6 +52,7 @@ CONTENT = ("message_id", "session_id", "role", "user_id", "text", "characters", 
 """Fields of a MessageRecorded that decide whether a message changed; what an older record lacks counts as null."""
 ERASED = frozenset({b"forgotten", b"opted_out"})
 """Reasons of tombstones after which nothing is kept of a message, though its document stays."""
+FORMATION_TRIGGER = "formation-trigger"
 ADDED = b'"origin":"added"'
 """Within a text its quotes would be escaped."""
 Row = tuple[bytes, int, str, bytes, bool, str | None]
@@ -116,11 +117,12 @@ class Known:
         """Count the messages that the topic holds, by the source that their records name.
 
         A message that formation-trigger ends between both readings is ended in the second only; its tombstone
-        names the stage.
+        names the stage. So does the record of a message that was written again: it does not count.
         """
         rows = self._database.execute(
-            "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? OR committed IS ?) GROUP BY source",
-            (ENDED, ENDED),
+            "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? OR committed IS ?) AND source <> ? "
+            "GROUP BY source",
+            (ENDED, ENDED, FORMATION_TRIGGER),
         )
         return dict(rows.fetchall())
 

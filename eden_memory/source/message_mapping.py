@@ -144,6 +144,7 @@ class MessageMapping:
                 "edited_at": time.decode() if edited else None,
                 "origin": origin,
                 "mapping": self.version,
+                "first_id": None,
             }
         )
         event_id = f"{message_id}@{version}"

@@ -319,11 +319,12 @@ Row = dict[str, Any]
 LOOKED_UP = 1_000
 STORED: Row = {
     "deleted": False,
+    "alias_of": None,
     "opted_out": {"$ne": True},
     "forgotten": {"$ne": True},
     "session_id": {"$not": {"$regex": f"^{encode_text(BEGINS)}"}},
 }
-"""Query for the application's messages that are kept."""
+"""Query for the application's messages that are kept, each under its first id."""
 
 
 @dataclass(frozen=True, slots=True)

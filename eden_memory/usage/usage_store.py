@@ -17,7 +17,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.metrics import known_cost, unpriced
+from eden_memory.metrics import MOST_AGENTS, known_cost, unpriced
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import plain, stored
 from eden_memory.mongo.refusals import DUPLICATE_KEY
@@ -391,7 +391,7 @@ class Spender(NamedTuple):
 
 
 async def spent(
-    database: AsyncDatabase[dict[str, Any]], names: Names, now: datetime, agents: int
+    database: AsyncDatabase[dict[str, Any]], names: Names, now: datetime, agents: int = MOST_AGENTS
 ) -> Mapping[tuple[str, str, str, str], float]:
     """US dollars, where a price is known; the agents that spent most this month by name, the others together."""
     today = now.strftime("%Y-%m-%d")

@@ -72,6 +72,8 @@ class EarlierWindow:
 
     messages: tuple[StoredMessage, ...]
     requested: WindowAudience | None
+    edited: bool = False
+    """Whether it is about an edit: it stands where the edit was made, and explains nothing."""
 
 
 @dataclass(slots=True)
@@ -102,13 +104,15 @@ class BatchWrite:
     closing: list[SessionWrite] = field(default_factory=list[SessionWrite])
     forgotten: list[str] = field(default_factory=list[str])
     """Messages whose texts closed windows lose before anything else is stored."""
+    superseded: dict[str, str] = field(default_factory=dict[str, str])
+    """The same for versions up to this one."""
     failed: list[str] = field(default_factory=list[str])
     """Sessions of which nothing could be stored, because MongoDB refuses a document: the store adds them."""
 
     @property
     def empty(self) -> bool:
         """Return whether there is nothing to store."""
-        return not (self.messages or self.sessions or self.closing or self.forgotten)
+        return not (self.messages or self.sessions or self.closing or self.forgotten or self.superseded)
 
 
 def stored_window(session: Session, closed: Closed, members: Sequence[StoredMessage]) -> StoredWindow:
@@ -239,6 +243,7 @@ def request(
         scopes=scopes,
         sharing=facts.sharing,
         shared_sessions=facts.shared_sessions,
+        forms=facts.forms,
         messages=refs(window.messages),
         characters=sum(message.characters for message in window.messages),
         weighted_tokens=round(
@@ -367,8 +372,9 @@ WindowPlace = tuple[str, int]
 
 
 def place_before(window: StoredWindow) -> WindowPlace | None:
-    """Return where the window before this one is; None for a session's first, and for texts that were added."""
-    if window.seq == 1 or not window.messages or whose(window.session_id) is not None:
+    """Return where the window before this one is; None for a session's first, for added texts and for edits."""
+    first, alone = window.seq == 1 or not window.messages, whose(window.session_id) is not None
+    if first or alone or window.closed.because == "edited":
         return None
     return window.session_id, window.seq - 1
 
@@ -383,17 +389,21 @@ class EarlierWindows:
     messages: Mapping[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
     most: int = 0
     """Messages of one window."""
+    former: Mapping[str, StoredWindow] = field(default_factory=dict[str, StoredWindow])
+    """Of windows that closed over an edit: those in which the message stood before."""
 
     def explain(self, window: StoredWindow, off: Off) -> None:
         """Add to a requested window the messages before it, if the same people hear both.
 
         Messages of authors who are switched off by now are left out, whenever they were written.
         """
-        earlier = self.windows.get(place_before(window) or ("", 0))
+        former = self.former.get(window.formation_id)
+        earlier = former or self.windows.get(place_before(window) or ("", 0))
         asked, before = window.requested, earlier.requested if earlier else None
         if earlier is None or asked is None or before is None or _audience(asked) != _audience(before):
             return
-        last = earlier.messages[-self.most :] if self.most else ()
+        found = earlier.messages if former is None else _in_front(former, window)
+        last = found[-self.most :] if self.most else ()
         window.before = tuple(
             message
             for message in last
@@ -406,6 +416,14 @@ class EarlierWindows:
         now = self.messages.get(message.message_id)
         heard = message.user_id is None or message.user_id in asked.participants
         return heard and bool(message.text) and now is not None and _unchanged(message, now)
+
+
+def _in_front(former: StoredWindow, window: StoredWindow) -> tuple[StoredMessage, ...]:
+    """Return what stood before an edited message where it was formed first."""
+    shown = (*former.before, *former.messages)
+    names = [message.message_id for message in shown]
+    name = window.messages[0].message_id
+    return shown[: names.index(name)] if name in names else ()
 
 
 def _unchanged(message: StoredMessage, now: StoredMessage) -> bool:
@@ -449,6 +467,10 @@ class Closing:
     windows: dict[str, StoredWindow] = field(default_factory=dict[str, StoredWindow])
 
 
+MOST_BEFORE = 4
+"""Earlier messages that are shown to explain a window."""
+
+
 class FormationRequests:
     """Writes the requests for windows; `settings_version` names the settings that they are written with.
 
@@ -461,7 +483,7 @@ class FormationRequests:
         directory: Directory,
         budgets: WindowBudgets | None,
         settings_version: str,
-        most_before: int = 0,
+        most_before: int = MOST_BEFORE,
     ) -> None:
         self._store, self._directory, self._budgets = store, directory, budgets
         self._settings_version, self._most_before = settings_version, most_before
@@ -550,18 +572,22 @@ class FormationRequests:
     ) -> EarlierWindows:
         """Return the windows before these: those of this batch, and those that are stored."""
         places = {place for window in windows if (place := place_before(window)) is not None}
-        if not (places and self._most_before):
+        edits = [window for window in windows if window.closed.because == "edited" and window.messages]
+        if not ((places or edits) and self._most_before):
             return EarlierWindows()
         now = {(window.session_id, window.seq): window for window in closing.windows.values()}
-        stored = await self._store.windows_at(places - set(now), self._most_before)
-        found = {place: window for place, window in (stored | now).items() if place in places}
+        found = await self._behind_edits(places, now)
+        former = await self._former(batch, edits)
         last = {
             message.message_id
             for window in found.values()
             for message in window.messages[-self._most_before :]
         }
+        last |= {
+            message.message_id for window in former.values() for message in (*window.before, *window.messages)
+        }
         try:
-            known = await self._store.messages(last - set(batch.messages.known))
+            stored = await self._store.messages(last - set(batch.messages.known))
         except (
             KeyError,
             TypeError,
@@ -569,7 +595,39 @@ class FormationRequests:
         ) as error:  # a window is formed also where nothing explains it
             log.error("messages before a window cannot be read", error=describe(error))
             return EarlierWindows()
-        return EarlierWindows(found, known | batch.messages.known, self._most_before)
+        return EarlierWindows(found, stored | batch.messages.known, self._most_before, former)
+
+    async def _former(self, batch: Batch, edits: Sequence[StoredWindow]) -> dict[str, StoredWindow]:
+        """Return, of each window about an edit, the one in which its message stood before, while it has texts."""
+        edited = {window.formation_id: window.messages[0].message_id for window in edits}
+        stored = await self._store.messages(set(edited.values()) - set(batch.messages.known))
+        known = stored | batch.messages.known
+        edits_of = {name: known[of].edit for name, of in edited.items() if of in known}
+        formed_in = {name: edit.formed_in or "" for name, edit in edits_of.items() if edit is not None}
+        former = await self._store.windows(set(formed_in.values()))
+        return {name: former[of] for name, of in formed_in.items() if of in former}
+
+    async def _behind_edits(
+        self, places: Collection[WindowPlace], now: Mapping[WindowPlace, StoredWindow]
+    ) -> dict[WindowPlace, StoredWindow | EarlierWindow]:
+        """Return the window before each place's next one; windows about edits are passed over."""
+        found: dict[WindowPlace, StoredWindow | EarlierWindow] = {}
+        looked_at: dict[WindowPlace, WindowPlace] = {place: place for place in places}
+        while looked_at:
+            stored = await self._store.windows_at(set(looked_at.values()) - set(now), self._most_before)
+            there: dict[WindowPlace, StoredWindow | EarlierWindow] = {**stored, **now}
+            of = {place: there[at] for place, at in looked_at.items() if at in there}
+            found |= {place: window for place, window in of.items() if not _about_edit(window)}
+            looked_at = {
+                place: (place[0], looked_at[place][1] - 1)
+                for place, window in of.items()
+                if _about_edit(window)
+            }
+        return found
+
+
+def _about_edit(window: StoredWindow | EarlierWindow) -> bool:
+    return window.edited if isinstance(window, EarlierWindow) else window.closed.because == "edited"
 
 
 def _waits(session: Session, found: SessionFacts | Missing, batch: Batch) -> bool:

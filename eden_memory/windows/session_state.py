@@ -4,11 +4,13 @@ In `memory_messages`, what waits has a place and what a window holds bears its f
 one-window-per-message).
 """
 
+import hmac
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from hashlib import blake2b
+from datetime import datetime, timedelta
+from hashlib import blake2b, sha256
 from sys import getsizeof
+from typing import NamedTuple
 
 from eden_memory.directory.participants import Audiences
 from eden_memory.limits import MOST_SESSION_USERS
@@ -17,6 +19,22 @@ from eden_memory.schemas.events.chat import participant_of, rules_of, settings_o
 from eden_memory.windows.window_rule import Closed, Control, Limits, Pending, Waiting, weighted_tokens
 
 REMEMBERED_CONTROLS = 50
+STILL = timedelta(minutes=1)
+"""How long the text of a formed message stays as an edit left it before it forms again."""
+AGAIN_A_DAY = 5
+"""How often an edited message forms again within a day."""
+DAY = timedelta(days=1)
+
+
+class Edit(NamedTuple):
+    """The last edit of a message's text that forgot what had been formed from it."""
+
+    version: str
+    """Of the message, from the edit on."""
+    up_to: str
+    """The version up to which it is forgotten."""
+    formed_in: str | None
+    """The formation that had the earlier text; None: the message was deleted since."""
 
 
 @dataclass(slots=True)
@@ -53,6 +71,16 @@ class StoredMessage:
     """The version of the field mapping that read it."""
     misread: bool = False
     """Formed as an earlier mapping read it, and read again since."""
+    same: str | None = None
+    """The keyed hash of its session, role, author and text; it goes with the text's erasure."""
+    alias_of: str | None = None
+    """The id under which the message was known before the application wrote it again; it alone is in a window."""
+    digest: str | None = None
+    """Of the text that was formed, or waits; erased with it. What leaves the text as it is, is no edit."""
+    edit: Edit | None = None
+    """Of its text, after it was formed."""
+    formed_again: tuple[datetime, ...] = ()
+    """When windows closed over edits of it: the last few."""
     replaces: tuple[str, str | None] | None = None
     """Version and formation as read, which this takes the place of; None: the message is new. Not stored."""
 
@@ -70,6 +98,23 @@ class StoredMessage:
     def said_at(self) -> datetime:
         """Return when the text was said; the newer text wins."""
         return self.edited_at or self.written_at
+
+    @property
+    def forms_alone(self) -> bool:
+        """Tell whether it was formed before its text was edited: it is to have a window of its own."""
+        return self.edit is not None and self.edit.formed_in is not None
+
+    @property
+    def forms_again_at(self) -> datetime:
+        """Return when a message that an edit has forgotten forms again, if it is not edited until then."""
+        still = (self.edited_at or self.time) + STILL
+        full = len(self.formed_again) >= AGAIN_A_DAY
+        return max(still, self.formed_again[-AGAIN_A_DAY] + DAY) if full else still
+
+    @property
+    def formed_again_too_often(self) -> bool:
+        """Tell whether it waits longer than its text has to be still."""
+        return self.forms_again_at > (self.edited_at or self.time) + STILL
 
     @classmethod
     def of(
@@ -89,7 +134,23 @@ class StoredMessage:
             created_at=event.created_at,
             edited_at=event.edited_at or (None if known is None else known.edited_at),
             mapping=event.mapping,
+            digest=digest_of(event),
+            edit=None if known is None else known.edit,
+            formed_again=() if known is None else known.formed_again,
         )
+
+
+@dataclass(slots=True)
+class PendingDeletion:
+    """A formed message that was deleted, and may be written again until `due`."""
+
+    message_id: str
+    version: str
+    """Of the deletion."""
+    same: str | None
+    due: datetime
+    asked: bool = False
+    """Its time has passed, and its erasure is requested."""
 
 
 @dataclass(slots=True)
@@ -133,19 +194,27 @@ class Session:
         default_factory=list[tuple[Closed, list[StoredMessage]]]
     )
     """Windows that this batch closed, with what they hold."""
+    deletions: list[PendingDeletion] = field(default_factory=list[PendingDeletion])
+    """Deleted messages whose memory is hidden until they are erased, or written again."""
     changed: bool = False
     """Whether its document is to be written: not for a message that only joins those that wait."""
     text_bytes: int = 0
     """Memory of the texts that wait."""
     pending: Pending = field(init=False)
+    edited: dict[str, StoredMessage] = field(init=False)
+    """Of those that wait, the ones that were formed before: each is to have a window of its own."""
 
     def __post_init__(self) -> None:
-        held = self.held.values()
+        self.edited = {name: message for name, message in self.held.items() if message.forms_alone}
         self.pending = Pending(
             self.limits,
-            [_waiting(message, message.since or message.time) for message in held],
+            [
+                _waiting(message, message.since or message.time)
+                for name, message in self.held.items()
+                if name not in self.edited
+            ],
         )
-        self.text_bytes = sum(_text_bytes(message) for message in held)
+        self.text_bytes = sum(_text_bytes(message) for message in self.held.values())
         self._see(*(message.participant for message in self.held.values()))
 
     def hold(self, message: StoredMessage, time: datetime, place: int, *, judge: bool = True) -> None:
@@ -159,6 +228,9 @@ class Session:
             message.place, message.since = place, time if time != message.time else None
         else:
             message.place, message.since = before.place, before.since
+        if message.forms_alone:
+            self._hold_edited(message, before)
+            return
         waiting = _waiting(message, time)
         closed = self.pending.add(waiting) if before is None else self.pending.edit(waiting, judge=judge)
         while closed and closed[0].messages[-1].message_id != name and before is None:
@@ -173,8 +245,16 @@ class Session:
             self.changed = True  # whoever wrote it before is remembered by the session alone
         self.see(message.participant)
 
+    def _hold_edited(self, message: StoredMessage, before: StoredMessage | None) -> None:
+        """Let a message that was formed before wait until its text is still, beside the others."""
+        self.held[message.message_id] = self.edited[message.message_id] = message
+        self.text_bytes += _text_bytes(message) - (_text_bytes(before) if before is not None else 0)
+        self.changed = True
+        self.see(message.participant)
+
     def drop(self, message_id: str) -> None:
         """Take a message out of those that wait; its author stays known."""
+        self.edited.pop(message_id, None)
         gone = self.held.pop(message_id, None)
         if gone is not None:
             self.text_bytes -= _text_bytes(gone)
@@ -203,6 +283,8 @@ class Session:
             self._close(*(self.pending.late(self.last_control, time) if self.held else ()))
             self.late, self.changed = False, True
         self._close(*self.pending.passed(time, version))
+        still = [message for message in self.edited.values() if message.forms_again_at <= time]
+        self._close_edited(still, time)
         if self.due_at is not None and self.due_at <= time:
             self.changed = True
 
@@ -210,7 +292,12 @@ class Session:
         """Return when the session is due, if no message comes before."""
         if self.late and self.last_control is not None:
             return self.last_control.time
-        return self.pending.due()
+        waiting = [self.pending.due(), *(deletion.due for deletion in self.deletions if not deletion.asked)]
+        times = [
+            *(time for time in waiting if time is not None),
+            *(one.forms_again_at for one in self.edited.values()),
+        ]
+        return min(times, default=None)
 
     def look_at(self) -> datetime | None:
         """Return when a Watermark first changes something, as the session stands now."""
@@ -240,6 +327,7 @@ class Session:
         """Close a window over everything that waits: the session is switched off."""
         if self.held:
             self._close(*self.pending.asked(Control("asked", "", "", time, None)))
+            self._close_edited(list(self.edited.values()), time)
 
     def stays_open(self, messages: Iterable[tuple[MessageRecorded, datetime]]) -> bool:
         """Tell whether messages, each recorded at a time, are of known authors and would close no window."""
@@ -270,11 +358,19 @@ class Session:
             self.stored, self.due_at = True, self.due()
         self.closed, self.changed = [], False
 
+    def _close_edited(self, messages: Iterable[StoredMessage], time: datetime) -> None:
+        for message in messages:
+            del self.edited[message.message_id]
+            message.formed_again = (*message.formed_again, time)[-AGAIN_A_DAY:]
+            self._close(Closed((_waiting(message, time),), "edited", time))
+
     def _close(self, *windows: Closed) -> None:
         for window in windows:
             members = [self.held.pop(message.message_id) for message in window.messages]
             self.text_bytes -= sum(map(_text_bytes, members))
-            self.formed_to = max((message.place for message in window.messages), default=self.formed_to)
+            last = max((message.place for message in window.messages), default=self.formed_to)
+            first = min((message.place or 0 for message in self.held.values()), default=last + 1)
+            self.formed_to = max(self.formed_to, min(last, first - 1))
             self.closed.append((replace(window, users=self.users), members))
             self.late, self.changed = False, True
 
@@ -326,17 +422,22 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
         return
     if known is not None and known.version > event.version:
         return
-    if known is not None and known.formation_id is not None and not follows_deletion(known, event.version):
+    if known is not None and edits(event, known):
+        known = replace(superseded(known, event), opted_out=False)
+        if not (event.text and session.limits.forms_edited):
+            messages.put(known)
+            session.see(event.participant)
+            return
+    elif known is not None and known.formation_id is not None and not follows_deletion(known, event.version):
         if known.version < event.version or corrects(event, known):
             messages.put(changed_after(known, event, users=session.users))
         return
     waits = session.held.get(event.message_id)
     if waits is not None and waits.version == event.version and not corrects(event, waits):
         return  # a redelivery
-    if waits is None and known is not None and has_left(known, event):
+    left = waits is None and known is not None and has_left(known, event)
+    if left or stays_out(known, event):
         return  # a redelivery, too: where it went is in a record that follows
-    if stays_out(known, event):
-        return
     message = StoredMessage.of(event, time, known)
     messages.put(message)
     if event.text:
@@ -361,6 +462,51 @@ def has_left(known: StoredMessage, event: MessageRecorded) -> bool:
     """Tell whether a message was taken out of its session as it stands in this record: it moved to another one."""
     same = known.version == event.version and known.session_id == event.session_id
     return same and known.place is None and known.text is not None and not corrects(event, known)
+
+
+def digest_of(event: MessageRecorded) -> str:
+    """Return the digest of a text, keyed with its message: it says nothing about texts of other messages."""
+    key = event.message_id.encode(errors="surrogatepass")[:64]
+    return blake2b(event.text.encode(errors="surrogatepass"), digest_size=12, key=key).hexdigest()
+
+
+def edits(event: MessageRecorded, known: StoredMessage) -> bool:
+    """Tell whether the application changed the text of a formed message.
+
+    Only the change stream says so: a merge and a corrected field mapping may read a text differently that nobody
+    has edited.
+    """
+    formed = known.formation_id is not None and not known.deleted and known.version < event.version
+    written = event.origin == "stream" and event.edited_at is not None
+    return formed and written and known.digest != digest_of(event)
+
+
+def forgets_up_to(event: MessageRecorded, known: StoredMessage | None) -> str | None:
+    """Return the version up to which an edit forgets a formed message; None if it forgets nothing.
+
+    A redelivery says so again: the request to forget may not have been published.
+    """
+    if known is None:
+        return None
+    if edits(event, known):
+        return known.version
+    again = known.edit is not None and known.edit.version == event.version
+    return known.edit.up_to if known.edit is not None and again else None
+
+
+def superseded(known: StoredMessage, event: MessageRecorded) -> StoredMessage:
+    """Return a formed message after an edit of its text, as far as the edit forms nothing."""
+    return replace(
+        known,
+        version=event.version,
+        edited_at=event.edited_at,
+        changed_after_formation=True,
+        missing=False,
+        mapping=event.mapping,
+        misread=False,
+        digest=digest_of(event),
+        edit=Edit(event.version, known.version, known.formation_id),
+    )
 
 
 def follows_deletion(known: StoredMessage, version: str) -> bool:
@@ -414,11 +560,13 @@ def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: 
         return False
     session.drop(event.message_id)
     if known is not None and known.formation_id is not None:
-        if known.version < event.version:
+        if edits(event, known):
+            messages.put(superseded(known, event))
+        elif known.version < event.version:
             messages.put(replace(known, version=event.version, changed_after_formation=True))
     elif known is None or known.version < event.version or not known.opted_out:
         message = StoredMessage.of(event, time, known)
-        messages.put(replace(message, text=None, opted_out=True))
+        messages.put(replace(message, text=None, digest=None, opted_out=True))
     return True
 
 
@@ -438,7 +586,57 @@ def forget(session: Session, messages: Messages, event: MessageRecorded, time: d
 
 
 def _textless(message: StoredMessage) -> StoredMessage:
-    return replace(message, text=None, place=None, since=None, forgotten=True)
+    return replace(message, text=None, same=None, digest=None, place=None, since=None, forgotten=True)
+
+
+def hash_of(secret: bytes, event: MessageRecorded) -> str | None:
+    """Return the keyed hash by which a message that is written again is known; None for one without text."""
+    if not event.text:
+        return None
+    parts = (event.session_id, event.role, event.user_id or "", event.text)
+    said = b"message\x00" + b"\x00".join(part.encode(errors="surrogatepass") for part in parts)
+    return hmac.new(secret, said, sha256).hexdigest()
+
+
+def write_again(
+    session: Session, messages: Messages, event: MessageRecorded, time: datetime, same: str | None
+) -> bool:
+    """Take a message for one that was deleted just before, in the order of deletion; False if there is none such.
+
+    It keeps its first id, window and memory; a new id becomes an alias of the first. A record that names the first
+    id is taken at its word: this stage wrote it.
+    """
+    known = messages.known.get(event.message_id)
+    unformed = known is not None and (known.formation_id, known.alias_of) == (None, None)
+    if known is not None and not known.deleted and not (unformed and event.first_id is not None):
+        return False
+    own = event.message_id if known is None else known.alias_of or event.message_id
+    alike = [
+        deletion
+        for deletion in session.deletions
+        if deletion.message_id == event.first_id
+        or (same is not None and deletion.same == same and time <= deletion.due)
+    ]
+    deletion = min(alike, key=lambda deletion: deletion.message_id != own, default=None)
+    first = messages.known.get(event.first_id or (deletion.message_id if deletion is not None else ""))
+    if first is None or first.formation_id is None or first.forgotten or first.version >= event.version:
+        return False
+    if deletion is not None:
+        session.deletions.remove(deletion)
+        session.changed = True
+    again = replace(
+        StoredMessage.of(event, time, first),
+        text=None,
+        edited_at=first.edited_at,
+        formation_id=first.formation_id,
+        same=same,
+        digest=digest_of(event.model_copy(update={"message_id": first.message_id})),
+    )
+    messages.put(replace(again, message_id=first.message_id, created_at=first.created_at))
+    if event.message_id != first.message_id:
+        session.drop(event.message_id)
+        messages.put(replace(again, time=time, same=None, digest=None, alias_of=first.message_id))
+    return True
 
 
 def delete(
@@ -476,6 +674,7 @@ def delete(
             changed_after_formation=known is not None and known.formation_id is not None,
             created_at=known.created_at if known else None,
             mapping=known.mapping if known else None,
+            edit=known.edit._replace(formed_in=None) if known and known.edit else None,
         )
     )
 

@@ -5,12 +5,13 @@ a session and its messages then is what it was behind a record, so whatever is r
 windows.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from time import monotonic
+from typing import Literal
 
 from eden_memory.directory.participants import NOBODY, Off, whose
 from eden_memory.forgotten import Marks
@@ -26,16 +27,20 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.stage import Delivery, Emit, Erase
 from eden_memory.windows.session_state import (
     Messages,
+    PendingDeletion,
     Session,
     StoredMessage,
     delete,
     forget,
+    forgets_up_to,
+    hash_of,
     leave,
     miss,
     opt_out,
     record,
     stays_out,
     takes_back_author,
+    write_again,
 )
 from eden_memory.windows.window_rule import Control
 
@@ -221,6 +226,35 @@ INCLUSIVE = "!"
 """Behind a version: above it, and below every later one (a position in a transaction follows a dot)."""
 
 
+MOST_WAITING = 2_000
+"""Deletions of a partition that wait at once: readers look up all of them. Further ones are erased at once."""
+HIDDEN_FOR = timedelta(minutes=1)
+"""After the request to erase is published: until then at least, what rests on the message is hidden."""
+AskedErasure = tuple[str, str, str]
+"""Session, message, version of the deletion."""
+
+
+@dataclass(slots=True)
+class Grace:
+    """How long deletions wait in case the message is written again, and those of one partition that do."""
+
+    time: timedelta = timedelta(0)
+    secret: bytes = b""
+    """Of the installation; it keys the hashes by which messages are known."""
+    waiting: deque[datetime] = field(default_factory=deque[datetime])
+    published: dict[AskedErasure, datetime] = field(default_factory=dict[AskedErasure, datetime])
+    """Requests to erase that Kafka has confirmed, and the time of the Watermark behind each."""
+
+    def until(self, time: datetime) -> datetime | None:
+        """Return until when a deletion of that time waits; None: not at all."""
+        while self.waiting and self.waiting[0] <= time:
+            self.waiting.popleft()
+        if not self.time or len(self.waiting) >= MOST_WAITING:
+            return None
+        self.waiting.append(time + self.time)
+        return self.waiting[-1]
+
+
 @dataclass(slots=True)
 class Batch:
     """Records of one partition while they are worked on."""
@@ -238,12 +272,17 @@ class Batch:
     """Records to publish at once: deletions to be forgotten, texts that are not to be kept."""
     forgotten: list[str] = field(default_factory=list[str])
     """Forgotten messages that a window holds: their texts are erased there too."""
+    superseded: dict[str, str] = field(default_factory=dict[str, str])
+    """Messages that were edited after their formation: windows lose their texts up to this version."""
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """Ids of deliveries that are given up, with the reason for each."""
     counts: TriggerCounts = field(default_factory=TriggerCounts)
     due_scan: DueScan = field(default_factory=DueScan)
     asked_again: Set[str] = frozenset()
     """Requests to form added texts that a later one among the delivered records takes along."""
+    grace: Grace = field(default_factory=Grace)
+    asked: dict[AskedErasure, datetime] = field(default_factory=dict[AskedErasure, datetime])
+    """Erasures that are requested with `sent`, and the time of the Watermark behind each."""
 
     def __post_init__(self) -> None:
         self.due_scan.touched.update(self.sessions)
@@ -277,6 +316,7 @@ class Batch:
                 for session in self.due_scan.passed(event.time, self.sessions):
                     if session.partition == self.partition:
                         session.passed(event.time, event.version + INCLUSIVE)
+                self._erase_due(event.time)
             case _:
                 self._ended(delivery)
 
@@ -291,7 +331,10 @@ class Batch:
             session.carried_out(control)
 
     def _recorded(self, event: MessageRecorded, delivery: Delivery) -> None:
-        known, time = self.messages.known.get(event.message_id), delivery.envelope.time
+        if (named := self._under_first_id(event, delivery)) is None:
+            return
+        event, time = named, delivery.envelope.time
+        known = self.messages.known.get(event.message_id)
         if known and known.session_id != event.session_id and known.version <= event.version:
             leave(self._own(known.session_id), self.messages, event.message_id, event.version)
         session = self.sessions[event.session_id]
@@ -301,15 +344,50 @@ class Batch:
         if self._is_forgotten(event, known, time):
             self._forget(session, event, delivery)
             return
+        if (up_to := forgets_up_to(event, known)) is not None:
+            self.superseded[event.message_id] = up_to
+            self.sent.append(forgotten(event.message_id, up_to, event.session_id, time, delivery, "edited"))
         if self.off.of(event.session_id, event.user_id) or stays_out(known, event):
             self._opted_out(session, event, delivery)
             return
         if not session.admits(event.participant):
             self._refuse(session, delivery)
             return
+        same = hash_of(self.grace.secret, event) if self.grace.time else None
+        if session.partition == self.partition and write_again(session, self.messages, event, time, same):
+            known = self.messages.known[event.message_id]
+            if known.alias_of is not None and event.first_id is None:
+                self.sent.append(_naming(known.alias_of, event, delivery))
+            return
         self.place += 1
         record(session, self.messages, event, time, self.place)
+        message = self.messages.touched.get(event.message_id)
+        if message is not None and message.version == event.version:
+            message.same = same
+        elif same and known and known.formation_id and (known.version, known.same) == (event.version, None):
+            self.messages.put(replace(known, same=same))
         self.counts.empty += not event.text
+
+    def _under_first_id(self, event: MessageRecorded, delivery: Delivery) -> MessageRecorded | None:
+        """Return the record of a message that was written again under its first id, any other as it is.
+
+        None: it is a record of ours that came behind a newer one of the tailer. Its text must not stay the last.
+        """
+        known = self.messages.known.get(event.message_id)
+        if known is None:
+            return event
+        if event.first_id is not None and known.version > event.version:
+            self.sent.append(
+                erased(delivery.key, event.version, event.session_id, delivery, reason="dropped")
+            )
+            return None
+        if known.alias_of is None or known.deleted:
+            return event
+        if known.version < event.version:
+            self.messages.put(replace(known, version=event.version, mapping=event.mapping))
+        if event.first_id is None:
+            self.sent.append(_naming(known.alias_of, event, delivery))
+        return event.model_copy(update={"message_id": known.alias_of, "first_id": None})
 
     def _refuse(self, session: Session, delivery: Delivery) -> None:
         users = len(session.users)
@@ -336,13 +414,11 @@ class Batch:
         forget(session, self.messages, event, delivery.envelope.time)
         if self.messages.known[event.message_id].formation_id is not None:
             self.forgotten.append(event.message_id)
-        self.sent.append(
-            erased(event.message_id, event.version, event.session_id, delivery, reason="forgotten")
-        )
+        self.sent.append(erased(delivery.key, event.version, event.session_id, delivery, reason="forgotten"))
 
     def _opted_out(self, session: Session, event: MessageRecorded, delivery: Delivery) -> None:
         if opt_out(session, self.messages, event, delivery.envelope.time):
-            self.sent.append(erased(event.message_id, event.version, event.session_id, delivery))
+            self.sent.append(erased(delivery.key, event.version, event.session_id, delivery))
             self.counts.opted_out += 1
 
     def _ended(self, delivery: Delivery) -> None:
@@ -359,16 +435,72 @@ class Batch:
                 if session is not None:
                     session.drop(message_id)
             case "deleted":
+                if self._waits_elsewhere(session, known, envelope.scope):
+                    return
+                if known is not None and known.alias_of is not None:
+                    if known.version <= version and not known.deleted:
+                        self.messages.put(replace(known, version=version, deleted=True))
+                    message_id = known.alias_of
+                    known = self.messages.known.get(message_id)
+                waits = self._waits(session, known, delivery)
                 delete(self.messages, message_id, version, envelope.time, envelope.scope)
                 leave(session, self.messages, message_id, version + INCLUSIVE)
-                if self.forgets:
-                    self.sent.append(_forgotten(delivery, known.session_id if known else None))
+                if self.forgets and not waits:
+                    session_id = envelope.scope or (known.session_id if known else None)
+                    self.sent.append(forgotten(message_id, version, session_id, envelope.time, delivery))
             case "missing":
                 self.counts.missing += 1
                 if (missed := miss(known, version)) is not None:
                     self.messages.put(missed)
             case _:
                 pass
+
+    def _waits_elsewhere(
+        self, session: Session | None, known: StoredMessage | None, scope: str | None
+    ) -> bool:
+        """Tell whether a tombstone that names no session, and so is in every partition, is another's to apply."""
+        if not self.grace.time or known is None or known.formation_id is None:
+            return False
+        home = self.sessions.get(known.session_id or "")
+        return scope is None and session is None and home is not None and home.stored
+
+    def _waits(self, session: Session | None, known: StoredMessage | None, delivery: Delivery) -> bool:
+        """Let the erasure of a formed message wait, in case it is written again; tell whether it does, or did.
+
+        A repeated tombstone of a message that is written again since says nothing new.
+        """
+        version, time = delivery.envelope.entity_version or "", delivery.envelope.time
+        if not self.grace.time or known is None or known.formation_id is None or known.forgotten:
+            return False
+        if session is None or session.session_id != known.session_id:
+            return False
+        if known.version > version or (known.deleted and known.version == version):
+            return True
+        if (due := self.grace.until(time)) is None:
+            return False
+        session.deletions.append(PendingDeletion(known.message_id, version, known.same, due))
+        session.changed = True
+        return True
+
+    def _erase_due(self, time: datetime) -> None:
+        """Request the erasure of deleted messages that were not written again in time.
+
+        A request is repeated until it is known to be published, and hides its message for a while longer.
+        """
+        for session in self.own():
+            for deletion in [deletion for deletion in session.deletions if deletion.due < time]:
+                name = session.session_id, deletion.message_id, deletion.version
+                published = self.grace.published.get(name)
+                if not self.forgets or (published is not None and time - published >= HIDDEN_FOR):
+                    session.deletions.remove(deletion)
+                    self.grace.published.pop(name, None)
+                    session.changed = True
+                elif published is None and name not in self.asked:
+                    session.changed = session.changed or not deletion.asked
+                    deletion.asked = True
+                    self.asked[name] = time
+                    gone = deletion.message_id, deletion.version, session.session_id
+                    self.sent.append(forgotten(*gone, deletion.due))
 
     def _own(self, session_id: str | None) -> Session | None:
         session = self.sessions.get(session_id) if session_id is not None else None
@@ -407,6 +539,10 @@ def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
         delivery.key
         for delivery in deliveries
         if delivery.event is None or isinstance(delivery.event, MessageRecorded)
+    ] + [
+        delivery.event.first_id
+        for delivery in deliveries
+        if isinstance(delivery.event, MessageRecorded) and delivery.event.first_id is not None
     ]
 
 
@@ -506,16 +642,30 @@ def erased(
     )
 
 
-def _forgotten(delivery: Delivery, session_id: str | None) -> Emit:
-    version = delivery.envelope.entity_version or ""
+def _naming(first_id: str, event: MessageRecorded, delivery: Delivery) -> Emit:
+    """Return the record of a message that was written again, with its first id: what restores this state reads it."""
+    named = event.model_copy(update={"first_id": first_id})
+    return Emit(named, cause=delivery, identity=f"{event.message_id}@{event.version}/again")
+
+
+def forgotten(
+    message_id: str,
+    version: str,
+    session_id: str | None,
+    time: datetime,
+    cause: Delivery | None = None,
+    because: Literal["deleted", "edited"] = "deleted",
+) -> Emit:
+    """Return the record that has memory forget a message, which was deleted or edited, up to that version."""
     event = Forgotten(
         kind="message",
-        id=delivery.envelope.subject,
+        id=message_id,
         reach="up_to_version",
         version=version,
-        because="deleted",
+        because=because,
         asked_by=None,
-        session_id=delivery.envelope.scope or session_id,
-        forgotten_at=delivery.envelope.time,
+        session_id=session_id,
+        forgotten_at=time,
     )
-    return Emit(event, cause=delivery, identity=f"forgotten/{event.key()}@{version}")
+    identity = f"forgotten/{event.key()}@{version}"
+    return Emit(event, cause=cause, time=None if cause is not None else time, identity=identity)

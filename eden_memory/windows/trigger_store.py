@@ -168,11 +168,13 @@ TRIGGER_INDEXES: Indexes = {
     "sessions": (
         index_on("partition", "due_at", partialFilterExpression={"due_at": {"$exists": True}}),
         index_on("partition", "unpublished", "_id", partialFilterExpression={"unpublished": True}),
+        index_on("deletions.message_id", partialFilterExpression={"deletions": {"$exists": True}}),
     ),
     "messages": (
         index_on("session_id", "place"),
         index_on("missing", partialFilterExpression={"missing": True}),
         index_on("misread", partialFilterExpression={"misread": True}),
+        index_on("alias_of", partialFilterExpression={"alias_of": {"$exists": True}}),
         index_on("formation_id", "place", name="pending", partialFilterExpression=PENDING),
         index_on("session_id", "_id"),
         index_on("user_id", "_id"),
@@ -317,7 +319,13 @@ class MongoTriggerStore:
     ) -> dict[WindowPlace, EarlierWindow]:
         """Return windows by session and number, with their last messages, `most` at most."""
         each: list[Row] = [{"session_id": session, "seq": seq} for session, seq in places]
-        fields: Row = {"session_id": 1, "seq": 1, "requested": 1, "messages": {"$slice": -most}}
+        fields: Row = {
+            "session_id": 1,
+            "seq": 1,
+            "requested": 1,
+            "closed.because": 1,
+            "messages": {"$slice": -most},
+        }
         found: dict[WindowPlace, Row] = {}
         for start in range(0, len(each), CLAUSES):
             rows = self._windows.find({"$or": each[start : start + CLAUSES]}, fields)
@@ -341,6 +349,8 @@ class MongoTriggerStore:
     async def put(self, write: BatchWrite) -> int | None:
         """Store a batch in transactions that each move the partition's place on; its last place now, or None."""
         await erase_window_texts(self._windows, write.forgotten)
+        for name, up_to in write.superseded.items():
+            await erase_window_texts(self._windows, [name], up_to)
         seen: int | None = write.seen
         for part in transactions_of(write):
             if seen is not None:
@@ -381,7 +391,8 @@ class MongoTriggerStore:
         for session, name in entries:
             confirmed.setdefault(session, []).append(name)
         names = [name for _, name in entries]
-        alone: Row = {"_id": {"$in": list(confirmed)}, "outbox": {"$size": 1}}
+        none_asked: Row = {"deletions.asked": {"$ne": True}}
+        alone: Row = {"_id": {"$in": list(confirmed)}, "outbox": {"$size": 1}, **none_asked}
         alone["outbox.formation_id"] = {"$in": names}
         cleared = await self._sessions.update_many(
             alone, {"$set": {"outbox": []}, "$unset": {"unpublished": ""}}
@@ -392,7 +403,7 @@ class MongoTriggerStore:
             UpdateOne({"_id": session}, {"$pull": {"outbox": {"formation_id": {"$in": of}}}})
             for session, of in confirmed.items()
         ]
-        empty: Row = {"_id": {"$in": list(confirmed)}, "outbox": [], "unpublished": True}
+        empty: Row = {"_id": {"$in": list(confirmed)}, "outbox": [], "unpublished": True, **none_asked}
         pulls.append(UpdateMany(empty, {"$unset": {"unpublished": ""}}))
         await self._sessions.bulk_write(pulls, ordered=True)
 

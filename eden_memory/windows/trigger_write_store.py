@@ -1,7 +1,7 @@
 """Convert formation-trigger's state to documents and back, and write a batch in one transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from eden_memory.windows.formation_requests import (
     StoredWindow,
     WindowAudience,
 )
-from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
+from eden_memory.windows.session_state import Edit, PendingDeletion, Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
@@ -54,6 +54,11 @@ def message_row(message: StoredMessage) -> Row:
         "missing": message.missing,
         "mapping": message.mapping,
         "misread": message.misread,
+        "same": message.same,
+        **({"alias_of": message.alias_of} if message.alias_of is not None else {}),
+        "digest": message.digest,
+        "edit": None if message.edit is None else message.edit._asdict(),
+        "formed_again": list(message.formed_again),
     }
 
 
@@ -81,6 +86,11 @@ def message_of(row: Row) -> StoredMessage:
         missing=row["missing"],
         mapping=row["mapping"],
         misread=row["misread"],
+        same=row.get("same"),
+        alias_of=row.get("alias_of"),
+        digest=row["digest"],
+        edit=None if row["edit"] is None else Edit(**row["edit"]),
+        formed_again=tuple(map(_aware, row["formed_again"])),
     )
 
 
@@ -100,7 +110,10 @@ def session_row(session: Session) -> tuple[Row, list[str]]:
         "audience_changes": [_change_row(change) for change in session.audiences.changes],
         "users": list(session.users),
     }
-    due, unpublished = session.due(), bool(session.outbox)
+    due = session.due()
+    unpublished = bool(session.outbox) or any(deletion.asked for deletion in session.deletions)
+    if session.deletions:
+        row["deletions"] = [asdict(deletion) for deletion in session.deletions]
     if due is not None:
         row["due_at"] = due
     if unpublished:
@@ -109,7 +122,7 @@ def session_row(session: Session) -> tuple[Row, list[str]]:
         row["late"] = True
     if session.last_control is not None:
         row["last_control"] = session.last_control._asdict()
-    return row, [name for name in ("due_at", "unpublished", "late") if name not in row]
+    return row, [name for name in ("due_at", "unpublished", "late", "deletions") if name not in row]
 
 
 def _change_row(change: AudienceDelta) -> Row:
@@ -140,7 +153,13 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         audiences=Audiences.of_row(row),
         users=tuple(row["users"]),
         due_at=None if due is None else _aware(due),
+        deletions=[_deletion_of(deletion) for deletion in row.get("deletions", ())],
     )
+
+
+def _deletion_of(row: Row) -> PendingDeletion:
+    fields: Row = {**row, "due": _aware(row["due"])}
+    return PendingDeletion(**fields)
 
 
 def _control_of(row: Row | None) -> Control | None:
@@ -244,6 +263,7 @@ def earlier_window_of(row: Row) -> EarlierWindow:
     return EarlierWindow(
         messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
         requested=WindowAudience.model_validate_json(requested, extra="ignore") if requested else None,
+        edited=row["closed"]["because"] == "edited",
     )
 
 
@@ -273,7 +293,7 @@ TOGETHER_CHARACTERS = 4_000_000
 NOT_FORGOTTEN: Row = {"$ne": True}
 """Forgetting may have marked a message since it was read."""
 TAKEN: Row = {"text": None}
-LEFT_OUT: Row = {**TAKEN, "opted_out": True}
+LEFT_OUT: Row = {**TAKEN, "digest": None, "opted_out": True}
 """Fields of a message that a window takes, and of one that it leaves out because somebody is switched off."""
 Operation = UpdateOne | UpdateMany
 
@@ -404,7 +424,7 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
                 unchanged["forgotten"] = NOT_FORGOTTEN
             writes.update(UpdateOne(unchanged, {"$set": row}))
     for window in part.new:
-        _claim(writes, rows, window, window.messages, TAKEN)
+        _claim(writes, rows, window, window.messages, {**TAKEN, **_again(window)})
         _claim(writes, rows, window, window.left_out, LEFT_OUT)
     for window in part.requested:
         if window.left_out:
@@ -413,6 +433,14 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
             writes.besides.append(UpdateMany(taken, {"$set": LEFT_OUT}))
     writes.new.extend(rows.values())
     return writes
+
+
+def _again(window: StoredWindow) -> Row:
+    """Return what a message that forms again remembers of when it did."""
+    if window.closed.because != "edited" or not window.messages:
+        return {}
+    (message,) = window.messages
+    return {"formed_again": list(message.formed_again)}
 
 
 def session_writes(sessions: AsyncCollection[Row], part: SessionsTogether) -> CollectionWrites:

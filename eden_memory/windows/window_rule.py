@@ -35,6 +35,8 @@ class Limits:
     cold: timedelta = timedelta(minutes=DEFAULTS.cold_minutes)
     stale: timedelta | None = timedelta(hours=DEFAULTS.stale_hours)
     """Idle time after which even one message closes a window; None: never."""
+    forms_edited: bool = True
+    """Whether a message whose text is edited after its formation forms again."""
 
 
 def window_limits(settings: Settings) -> Limits:
@@ -46,6 +48,7 @@ def window_limits(settings: Settings) -> Limits:
         least=windows.least,
         cold=timedelta(minutes=windows.cold_minutes),
         stale=timedelta(hours=windows.stale_hours) or None,
+        forms_edited=settings.messages.on_edit == "form",
     )
 
 

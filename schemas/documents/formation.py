@@ -15,6 +15,17 @@ from eden_memory.schemas.scopes import AudienceChange, LargeAudience
 EventJson = Annotated[str, WithJsonSchema({"type": "string", "contentMediaType": "application/json"})]
 
 
+class MessageEdit(Part):
+    """An edit of a message's text that forgot what had been formed from it."""
+
+    version: Version
+    """Of the message, from the edit on."""
+    up_to: Version
+    """The version up to which it is forgotten."""
+    formed_in: KeyText | None
+    """The formation that had the earlier text; null where the message was deleted since."""
+
+
 class Message(Document):
     """Where a message belongs, for ever; its text only until it is formed."""
 
@@ -35,7 +46,7 @@ class Message(Document):
     formation_id: KeyText | None = None
     deleted: bool = False
     changed_after_formation: bool = False
-    """Edited or deleted after its window had closed: noted, not formed again."""
+    """Changed or deleted after its window had closed."""
     opted_out: bool = False
     """Its session or author is switched off: nothing of it is kept."""
     forgotten: bool = False
@@ -55,6 +66,29 @@ class Message(Document):
     """The version of the field mapping that read it; null for an added text."""
     misread: bool = False
     """Formed as an earlier field mapping read it, and read again since; `eden reform` forms it anew."""
+    same: str | None = None
+    """Keyed hash of its session, role, author and text: it is known by it when it is written again."""
+    alias_of: EntityId | None = None
+    """The first id of a message that was deleted and at once written again with this one."""
+    digest: str | None = None
+    """Keyed, of the text that was formed or waits, to tell an edit of the text from other changes; erased with it."""
+    edit: MessageEdit | None = None
+    """The last edit of its text after it was formed, if there was one."""
+    formed_again: tuple[Moment, ...] = ()
+    """When windows closed over edits of it: the last five."""
+
+
+class PendingDeletion(Part):
+    """A deleted message whose memory is hidden, and whose erasure waits in case the message is written again."""
+
+    message_id: EntityId
+    version: Version
+    """Of the deletion."""
+    same: str | None = None
+    """As of the message."""
+    due: Moment
+    asked: bool = False
+    """The time has passed, and the erasure is requested."""
 
 
 class OutboxEntry(Part):
@@ -122,7 +156,9 @@ class SessionState(Document):
     due_at: Moment | None = None
     """It goes cold or stale then or later; missing where nothing waits."""
     unpublished: bool | None = None
-    """True where there is something in the outbox; missing where not."""
+    """True where there is something in the outbox, or an erasure is requested; missing where not."""
+    deletions: tuple[PendingDeletion, ...] | None = None
+    """Missing where nothing was deleted just now."""
 
 
 class WindowMessage(Part):

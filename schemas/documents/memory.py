@@ -207,6 +207,8 @@ class Stream(Document):
     sessions with users too. Null: as the installation (a shard: as its agent)."""
     propagation: bool | None = None
     """Of the agent's scope: whether reflections of its users and groups are propagated. Null: as the installation."""
+    search_tool: bool | None = None
+    """Of the agent's scope: whether the agent's model is offered the tool that searches memory. Null: it is."""
     extraction_guidance: str | None = None
     consolidation_guidance: str | None = None
     threshold: Ordinal | None = None

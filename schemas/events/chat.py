@@ -91,6 +91,8 @@ class MessageRecorded(Event):
     added: a text given without a chat; reread: read again with a corrected field mapping."""
     mapping: str | None = Field(default=None, max_length=32)
     """The version of the field mapping that read it; null where none did."""
+    first_id: EntityId | None = None
+    """The first id of a message that was deleted and at once written again with this one."""
 
     @property
     def participant(self) -> str | None:

@@ -33,11 +33,11 @@ class Forgotten(Event):
     kind: ForgottenKind
     id: ForgottenId
     reach: Reach
-    """up_to_version: a message seen deleted, in versions up to `version`; created_up_to: a session or user,
+    """up_to_version: a message seen deleted or edited, in versions up to `version`; created_up_to: a session or user,
     what was created up to `until`; for_ever: what was asked for by hand, and derived records."""
     version: Version | None = None
     until: Moment | None = None
-    because: Literal["deleted", "asked", "derived", "opted_out"]
+    because: Literal["deleted", "edited", "asked", "derived", "opted_out"]
     """derived: it rested on a forgotten source, or absorbed what did."""
     caused_by: EventId | None = None
     """`ce_id` of the Forgotten record that it follows from."""

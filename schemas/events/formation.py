@@ -6,12 +6,22 @@ from eden_memory.schemas.events.base import Derived, Event
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, MessageRef, Statement
-from eden_memory.schemas.scopes import AudienceChange, NotShared, Scope, ScopeKind, SharedSessions, Sharing
+from eden_memory.schemas.scopes import (
+    FORMED_KINDS,
+    AudienceChange,
+    FormedKind,
+    NotShared,
+    Scope,
+    ScopeKind,
+    SharedSessions,
+    Sharing,
+)
 
 LeftOutBecause = Literal[
     "no_scope", "personal", "expired", "beyond", "planted", "empty", "unnamed", "forgotten"
 ]
-ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
+ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked", "edited"]
+"""edited: over a message whose text was edited after its formation, alone; it takes the place of the earlier text."""
 
 
 class Window(Part):
@@ -53,6 +63,8 @@ class Window(Part):
     asked_by: str | None = None
     settings_version: str
     """Hash of the settings and streams in force when it closed."""
+    forms: tuple[FormedKind, ...] = FORMED_KINDS
+    """What is formed from it; the others are switched off for its agent."""
     before: tuple[MessageRef, ...] = ()
     """Messages of the session right before the window, of the same audience: they explain it, and no memory comes
     from them alone."""

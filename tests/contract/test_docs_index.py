@@ -38,7 +38,7 @@ def test_a_page_that_nobody_links_to_would_be_found() -> None:
     assert "docs/how-to/forget.md" not in reached("docs/glossary.md") | {INDEX}
 
 
-@pytest.mark.parametrize("folder", ["how-to", "reference", "transcripts"])
+@pytest.mark.parametrize("folder", ["how-to", "reference"])
 def test_pages_that_people_look_for_are_one_link_away(folder: str) -> None:
     wanted = {one for one in PAGES if one.startswith(f"docs/{folder}/")}
     assert wanted - set(linked(INDEX)) == set()

@@ -45,6 +45,9 @@ def facts_in(language: str) -> list[Asked]:
 async def found_in(language: str, vectors: KnownVectors, ranking: Ranking, kind: Kind = "hybrid") -> Found:
     """Ask for every fact among all of its language."""
     asked = facts_in(language)
+    await vectors.learn(
+        [text for one in asked for text in (one.text, one.question)]
+    )  # the model is loaded once
     facts = [
         FactCandidate(str(number), SCOPE.key, fact.text, NOW, NOW, 1, NOW)
         for number, fact in enumerate(asked)

@@ -17,6 +17,9 @@ async def share_newer_first(
     memories: Iterable[Sequence[Pair]], vectors: KnownVectors, ranking: Ranking
 ) -> float:
     """Of all pairs; a newer text that is not found is not above."""
+    memories = list(memories)
+    pairs = [pair for own in memories for pair in own]
+    await vectors.learn([text for one in pairs for text in (one.older, one.newer, one.question)])  # one load
     orders = [found for own in memories for found in await places(own, vectors, ranking)]
     return sum(newer < older for older, newer in orders) / len(orders)
 

@@ -263,7 +263,7 @@ METRICS_INTRO = """\
 
 What `/metrics` of a process shows (`EDEN_HTTP_PORT`; `eden serve` on its own port) beside `process_*` and
 `python_*`. Every figure also has the label `namespace` (`EDEN_METRICS_NAMESPACE`). No label is a user, session,
-message or memory; of agents, the first `EDEN_METRICS_AGENTS` have values of their own, the others are `other`.
+message or memory; of agents, the first 20 have values of their own, the others are `other`.
 
 Lag has kafka_exporter's names, model calls have those of OpenTelemetry. One process among all exports lag,
 documents and spending (`eden run lag`, or any `eden run` without names). Counters begin at 0 with their process:

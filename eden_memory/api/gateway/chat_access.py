@@ -13,12 +13,15 @@ from eden_memory.directory.id_reader_store import IdReader
 from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings, IdForm
 
 ISOLATED: tuple[ScopeKind, ...] = ("user", "session")
 """The memory of an isolated chat: the agent's, groups' and shards' may hold what other chats said."""
+GLOBAL = "global"
+"""The `memory_id` whose memory all isolated chats read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,13 @@ class ChatAccess:
     """Its turns become messages."""
     scopes: tuple[ScopeKind, ...] | None = None
     """Only memory in scopes of these kinds is read; None: all that is visible."""
+    reads_global: bool = False
+    """The memory of the `memory_id` `global` is read, too."""
+
+    @property
+    def of_global(self) -> "ChatAccess":
+        """The access that reads the memory of `global`, from outside of its session."""
+        return ChatAccess(self.agent, None, isolated_user(GLOBAL), scopes=("user",))
 
 
 class ChatAccessRules:
@@ -44,21 +54,37 @@ class ChatAccessRules:
 
     async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
         """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
-        session = self._session(asked)
+        session = self._session(asked, caller)
         user = self._user(caller, asked)
         if session is None and user is None:
             return None
-        isolated = self._settings.isolate and user is None and caller.users is None
+        isolated = user is None and caller.users is None and await self._is_nobodys(session)
         if isolated:
             user = isolated_user(session)
         agent = await self._agent(caller)
         await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
-        scopes = ISOLATED if isolated else None
-        return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps, scopes=scopes)
+        return ChatAccess(
+            agent,
+            session,
+            user,
+            shows=caller.may("read"),
+            keeps=keeps,
+            scopes=ISOLATED if isolated else None,
+            reads_global=isolated and session != GLOBAL,
+        )
 
-    def _session(self, asked: MemoryOptions) -> Any:
-        session = _id(asked.memory_id, self._settings.session_ids, "session")
+    async def _is_nobodys(self, session: Any) -> bool:
+        """Tell whether nobody is known to be in the session, but for the user in whose name it is remembered."""
+        known = await self._reach.known(typed(session, "session"))
+        return known is None or (known.users or frozenset()) <= {encode_id(isolated_user(session))}
+
+    def _session(self, asked: MemoryOptions, caller: Caller) -> Any:
+        """Return the session; of a request that names neither it nor a user, the one that the settings name."""
+        named = asked.memory_id
+        if named is None and asked.user is None and caller.users is None:
+            named = self._settings.default_id
+        session = _id(named, self._settings.session_ids, "session")
         if session is not None and is_reserved(typed(session, "session")):
             raise NotAnId(f"no session's id may begin with {BEGINS}", "Give the id of a chat of yours.")
         return session

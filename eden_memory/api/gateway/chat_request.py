@@ -1,7 +1,6 @@
 """Read memory's fields of a chat completion request, and keep the rest byte for byte. Pure."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -147,6 +146,7 @@ class MemoryOptions:
     top_k: int | None = None
     recency_weight: float | None = None
     score_threshold: float | None = None
+    """The least relevance of a fact, 0 to 1."""
 
 
 class ChatRequest:
@@ -250,8 +250,8 @@ def _asked(fields: dict[str, Any]) -> MemoryOptions:
         memory_id=_id(fields, "memory_id"),
         user=_id(fields, "user"),
         top_k=_top_k(fields.get("memory_top_k")),
-        recency_weight=_number(fields, "memory_recency_weight", 1.0),
-        score_threshold=_number(fields, "memory_score_threshold", math.inf),
+        recency_weight=_number(fields, "memory_recency_weight"),
+        score_threshold=_number(fields, "memory_score_threshold"),
     )
 
 
@@ -272,17 +272,10 @@ def _top_k(value: Any) -> int | None:
     return value
 
 
-def _number(fields: dict[str, Any], name: str, most: float) -> float | None:
+def _number(fields: dict[str, Any], name: str) -> float | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise _no_number(name)
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        raise _no_number(name) from None
-
-
-def _no_number(name: str) -> Invalid:
-    return Invalid(f"{name} is not valid", "Give a number from 0 on, a weight up to 1.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise Invalid(f"{name} is not valid", "Give a number from 0 to 1.")
+    return float(value)

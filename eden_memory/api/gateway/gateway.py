@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
@@ -53,6 +53,19 @@ def model_path(raw: bytes) -> str:
     if len(encoded) > MOST or _NOT_IN_IDS.search(model):
         raise NotAnId("this is not the id of a model", "Take one that GET /v1/models lists.")
     return path
+
+
+def configuration(settings: Settings) -> dict[str, Any]:
+    """Return what `/health` shows: no user, and of the provider's address neither credentials nor path."""
+    gateway = settings.gateway
+    address = urlsplit(gateway.upstream or "")
+    shown = gateway.model_dump(mode="json", exclude={"upstream", "single_user"})
+    return shown | {
+        "upstream": f"{address.scheme}://{address.netloc.rpartition('@')[2]}",
+        "single_user": gateway.single_user is not None,
+        "search": settings.memory.recalls_by,
+        "embedding_model": settings.models.embeddings,
+    }
 
 
 class Gateway:
@@ -105,13 +118,13 @@ class Gateway:
             return problem_of(error)
 
     async def health(self, request: Request) -> Response:
-        """`GET /health`: whether chats are passed on, for whoever asks; it says nothing about the provider."""
+        """`GET /health`: whether chats are passed on, and the configuration without secrets, for whoever asks."""
         del request
         try:
             self._provider()
         except EdenError as error:
             return problem_of(error)
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok", "configuration": configuration(self._settings)})
 
     def prepare(self) -> None:
         """Load certificates before the first chat."""

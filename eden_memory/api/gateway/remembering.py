@@ -1,7 +1,7 @@
 """Read memory for a chat: its context and search results, concurrently within a time limit."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -33,14 +33,20 @@ class RememberedText(NamedTuple):
     changing: str
 
 
-def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> RememberedText:
-    """Return the texts for a context and found facts; facts that the context shows already are not repeated."""
-    lines = [line for line in found if f"] {one_line(line.content)} (" not in context]
-    stable, facts = parted(context)
+def memory_text(contexts: Sequence[str], found: Sequence[FactLine], now: datetime) -> RememberedText:
+    """Return the texts for contexts and found facts; facts that a context shows already are not repeated."""
+    lines = [line for line in found if not any(f"] {one_line(line.content)} (" in text for text in contexts)]
+    parts = [parted(context) for context in contexts]
     retrieved = context_xml((), now, MemorySettings(), lines)
-    if not facts or not retrieved:
-        return RememberedText(stable, facts or retrieved)
-    return RememberedText(stable, facts.removesuffix(CLOSING) + _inside(retrieved) + CLOSING)
+    return RememberedText(
+        joined([stable for stable, _ in parts]), joined([*(changing for _, changing in parts), retrieved])
+    )
+
+
+def joined(contexts: Iterable[str]) -> str:
+    """Return the elements of several contexts in one."""
+    first, *rest = [text for text in contexts if text] or [""]
+    return first.removesuffix(CLOSING) + "".join(map(_inside, rest)) + CLOSING if rest else first
 
 
 def parted(context: str) -> tuple[str, str]:
@@ -53,13 +59,6 @@ def parted(context: str) -> tuple[str, str]:
     notice, start = context[: context.find("\n", len(OPENING))], min(starts)
     rest = context[:start] + CLOSING
     return ("" if rest == notice + CLOSING else rest), notice + context[start:]
-
-
-def in_one(text: RememberedText) -> str:
-    """Return both in one text, the stable part first."""
-    if not text.stable or not text.changing:
-        return text.stable or text.changing
-    return text.stable.removesuffix(CLOSING) + _inside(text.changing) + CLOSING
 
 
 def _inside(context: str) -> str:
@@ -93,20 +92,39 @@ class Remembering:
     async def of(self, who: ChatAccess, asked: MemoryOptions, message: str) -> Remembered:
         """Return the memory for a turn whose last message of the user is `message`."""
         service = self._agents.agent(who.agent)
-        context = asyncio.ensure_future(service.get_memory_context(who.session, who.user, scopes=who.scopes))
-        found = asyncio.ensure_future(self._search(service, who, asked, message))
+        whose = [who, who.of_global] if who.reads_global else [who]
+        contexts = [
+            asyncio.ensure_future(service.get_memory_context(one.session, one.user, scopes=one.scopes))
+            for one in whose
+        ]
+        searches = [asyncio.ensure_future(self._search(service, one, asked, message)) for one in whose]
         try:
-            await asyncio.wait((context, found), timeout=self._gateway.memory_seconds)
-            return self._put_together(_came("context", context) or "", _came("search", found) or Found())
+            await asyncio.wait((*contexts, *searches), timeout=self._gateway.memory_seconds)
+            return self._put_together(
+                [_came("context", task) or "" for task in contexts],
+                self._best([_came("search", task) or Found() for task in searches], asked),
+            )
         finally:
-            context.cancel()
-            found.cancel()
+            for task in (*contexts, *searches):
+                task.cancel()
+
+    def _best(self, found: Sequence[Found], asked: MemoryOptions) -> Found:
+        """Return the most relevant of several searches: their scores cannot be compared."""
+        if len(found) == 1:
+            return found[0]
+        facts = sorted((fact for of in found for fact in of.facts), key=lambda fact: -fact.relevance)
+        unformed = [message for of in found for message in of.unformed]
+        origins = {name: origin for of in found for name, origin in of.origins.items()}
+        return Found(facts[: self._most(asked)], unformed, origins)
+
+    def _most(self, asked: MemoryOptions) -> int:
+        return self._gateway.top_k if asked.top_k is None else asked.top_k
 
     async def _search(
         self, service: MemoryService, who: ChatAccess, asked: MemoryOptions, message: str
     ) -> Found:
-        """Search, without facts that are hardly related, unless the caller sets a score threshold."""
-        most = self._gateway.top_k if asked.top_k is None else asked.top_k
+        """Search, without facts that are hardly related, or less relevant than the caller asks for."""
+        most = self._most(asked)
         if not message or not most or (by := self._memory.recalls_by) is None:
             return Found()
         report = await service.explain_search(
@@ -118,17 +136,16 @@ class Remembering:
             scopes=who.scopes,
             related=asked.score_threshold is None,
             recency_weight=asked.recency_weight,
-            score_threshold=asked.score_threshold,
         )
-        facts = report.facts
+        facts = [fact for fact in report.facts if fact.relevance >= (asked.score_threshold or 0.0)]
         return Found(facts, report.unformed, await self._agents.origins(facts) if facts else {})
 
-    def _put_together(self, context: str, found: Found) -> Remembered:
+    def _put_together(self, contexts: Sequence[str], found: Found) -> Remembered:
         GATEWAY_HITS.inc(len(found.facts))
         lines = [FactLine(fact.scope, fact.content, fact.valid_from) for fact in found.facts]
-        text = memory_text(context, lines, self._clock())
+        text = memory_text(contexts, lines, self._clock())
         if self._gateway.placement == "start":
-            text = RememberedText(in_one(text), "")
+            text = RememberedText(joined(text), "")
         hits = [_hit(fact, found.origins.get(fact.fact_id)) for fact in found.facts]
         hits += map(_unformed_hit, found.unformed)
         return Remembered(text, orjson.dumps(hits))
@@ -152,6 +169,7 @@ def _hit(found: FoundFact, origin: FactOrigin | None) -> dict[str, Any]:
         "content": found.content,
         "scope": label_of(found.scope),
         "score": found.score,
+        "relevance": found.relevance,
         "formed_at": found.formed_at,
         "said_at": found.said_at,
         "version": found.version,
@@ -167,6 +185,7 @@ def _unformed_hit(found: FoundMessage) -> dict[str, Any]:
         "content": found.content,
         "scope": "user",
         "score": found.score,
+        "relevance": None,
         "formed_at": None,
         "said_at": found.said_at,
         "version": None,

@@ -204,6 +204,10 @@ class TooLarge(HTTPException):
         super().__init__(413, f"a request has at most {most} bytes", {"Connection": "close"})
 
 
+MOST_BODY_BYTES = 1_000_000
+"""Of a request; chats, which bring pictures, and receipts may be larger."""
+
+
 class BodyLimit:
     """Counts the bytes that arrive, whatever Content-Length says; `most` by path prefix, "" for all others."""
 

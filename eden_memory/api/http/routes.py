@@ -110,6 +110,8 @@ def _add(
         call = await doors_of(request).enter(
             request, operation.right, agent, Where(**about), new=operation.new
         )
+        if operation.offered:
+            await call.demand_offered()
         if body is not None:
             asked[body.name] = sent
         elif sent is not None:

@@ -18,7 +18,7 @@ from eden_memory.access.admission_store import ApiKeys, Refused, RequestAdmissio
 from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
-from eden_memory.api.http.problem import BodyLimit, Measured, SecureHeaders
+from eden_memory.api.http.problem import MOST_BODY_BYTES, BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import ROUTERS
 from eden_memory.api.mcp.mcp_app import McpApp
 from eden_memory.api.service import Memory
@@ -36,6 +36,12 @@ log = LibraryLogger("eden.http")
 BACKLOG = 2_048
 MOST_RECEIPT_BYTES = 32_000_000
 """Of a user with some 100,000 messages."""
+BODY_LIMITS = {
+    "": MOST_BODY_BYTES,
+    "/v1/receipts/": MOST_RECEIPT_BYTES,
+    "/v1/chat/": int(BODY_MEGABYTES * MEGABYTE),
+}
+"""Bytes of a request's body, by path prefix."""
 ACCOUNT_SECONDS = 2.0
 """Seconds in which MongoDB may refuse the account, before requests are taken."""
 
@@ -70,7 +76,7 @@ def create_app(
     _health(app, admission, memory.settings, parts)
     problem.register(app)
     openapi.use(app)
-    app.add_middleware(BodyLimit, most=_body_limits(memory.settings))
+    app.add_middleware(BodyLimit, most=BODY_LIMITS)
     app.add_middleware(SecureHeaders)
     if serve.cors_origins:
         app.add_middleware(
@@ -99,15 +105,6 @@ def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[Non
             yield
 
     return lifespan
-
-
-def _body_limits(settings: Settings) -> dict[str, int]:
-    """Return the limits by path prefix; chats, which bring pictures, and receipts may be larger."""
-    return {
-        "": settings.serve.max_body_bytes,
-        "/v1/receipts/": max(MOST_RECEIPT_BYTES, settings.serve.max_body_bytes),
-        "/v1/chat/": max(int(BODY_MEGABYTES * MEGABYTE), settings.serve.max_body_bytes),
-    }
 
 
 def _health(

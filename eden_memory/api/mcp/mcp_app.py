@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.access.admission_store import RequestAdmission, Turned, is_own_origin
-from eden_memory.api.http.problem import problem, problem_of
+from eden_memory.api.http.problem import MOST_BODY_BYTES, problem, problem_of
 from eden_memory.api.mcp.mcp_connection import HEADERS, Connection
 from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.api.service import Memory
@@ -36,7 +36,7 @@ class McpApp:
         server = mcp_server(memory, self._who, stopping)
         server.streamable_http_app(
             stateless_http=True,
-            max_request_body_size=serve.max_body_bytes,
+            max_request_body_size=MOST_BODY_BYTES,
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         self._manager: StreamableHTTPSessionManager = server.session_manager

@@ -85,6 +85,11 @@ class Door:
         await call.demand(right, new=new)
         return call
 
+    async def offers_search_tool(self, request: ServerRequestContext[Any, Any]) -> bool:
+        """Tell whether the connection's agent is offered the search tool."""
+        connection = await self._who(request)
+        return await self._memory.agent(decode_id(connection.agent)).offers_search_tool()
+
     async def caller(self, request: ServerRequestContext[Any, Any]) -> Caller:
         """Return who asks; an EdenError once they are not let in any more."""
         return (await self._who(request)).caller

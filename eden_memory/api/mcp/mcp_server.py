@@ -20,6 +20,7 @@ from eden_memory.api.mcp.tools import register
 from eden_memory.api.service import Memory
 from eden_memory.api.tool import wrong_arguments
 from eden_memory.directory.id_reader_store import IdKind
+from eden_memory.operations.table import OPERATIONS
 
 INSTRUCTIONS = (
     "Long-term memory of earlier conversations. Read get_memory_context when a conversation begins; use "
@@ -61,6 +62,22 @@ async def declaring_no_prompts(ctx: ServerRequestContext[Any, Any], call_next: C
     return result
 
 
+def offering(door: Door) -> Any:
+    """Return middleware that lists the search tool only for agents that are offered it."""
+    of_search = {
+        operation.tool.name for operation in OPERATIONS if operation.tool is not None and operation.offered
+    }
+
+    async def listing(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method == "tools/list" and not await door.offers_search_tool(ctx):
+            listed = cast("dict[str, Any]", result)
+            listed["tools"] = [tool for tool in listed["tools"] if tool["name"] not in of_search]
+        return result
+
+    return listing
+
+
 def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None = None) -> MCPServer[Any]:
     """Tools and resources over `memory`, for whoever `who` says; `stopping` ends the streams of listeners."""
     door = Door(memory, who)
@@ -75,7 +92,7 @@ def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None
         version=version("eden-memory"),
         log_level="ERROR",
         cache_hints={"resources/read": CacheHint(0, "private")},
-        middleware=[contexts.around, declaring_no_prompts],
+        middleware=[contexts.around, declaring_no_prompts, offering(door)],
     )
     register(server, door)
     contexts.register(server)

@@ -173,6 +173,8 @@ def _tool(door: Door, operation: Operation, tool: Tool) -> Any:
         given = {name: None if name in texts and value == "" else value for name, value in given.items()}
         try:
             opened = await door.open(ctx.request_context, operation.right, *about, new=operation.new)
+            if operation.offered:
+                await opened.demand_offered()
             found = operation.shown(await operation.asked(opened, given))
             if (because := await door.reasons.find(opened, operation, found)) is not None:
                 log.warning("an answer is empty", tool=tool.name, because=because.reason)

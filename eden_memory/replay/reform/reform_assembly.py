@@ -10,6 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import Account, MongoClient
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
+from eden_memory.assembly.needs import OF_STAGES
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams
@@ -133,6 +134,8 @@ async def reform_run(
         intercepting.counted = cap.counted
         answers: list[CountedReuse] = []
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", cap))
+        for need in OF_STAGES:
+            await need.check(own, client)
         stages = await stack.enter_async_context(
             stage_workers(own, client, intercepting, STAGES, bounds=BOUNDS, account=account)
         )

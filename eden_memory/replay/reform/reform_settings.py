@@ -113,21 +113,20 @@ HINT = (
     "docs/reference/settings.md."
 )
 
-NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
+NOT_FORMING = frozenset({"models.at_once", "models.log_prompts"})
 
-OF_WINDOWS = frozenset({"memory.shared_sessions", "memory.sharing", "memory.without_users"})
+OF_WINDOWS = frozenset(
+    f"memory.{name}" for name in ("facts", "reflections", "shared_sessions", "sharing", "without_users")
+)
 """Settings that say where a window's memory may go: a window records that when it is cut, as it does `windows.*`."""
 
 OF_READERS = frozenset(
     f"memory.{name}"
     for name in (
-        "always_in_context",
         "context_days",
         "context_facts",
-        "facts_in_context",
         "recall",
         "recent",
-        "search",
     )
 )
 """Settings that say what is shown of memory, whatever formed it."""

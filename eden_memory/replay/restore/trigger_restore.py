@@ -38,7 +38,7 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.stage import Decision, Delivery
 from eden_memory.windows.formation_requests import StoredWindow, TriggerStore, names_of, request, settle
-from eden_memory.windows.session_state import Session, StoredMessage
+from eden_memory.windows.session_state import AGAIN_A_DAY, Edit, Session, StoredMessage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Closed, window_limits
 
@@ -115,7 +115,12 @@ class RecordedWindows:
             for message in window.messages:
                 earlier = known.get(message.message_id)
                 if earlier is None or earlier.version < message.version:
-                    known[message.message_id] = replace(message, formation_id=asked.formation_id)
+                    formed = replace(message, formation_id=asked.formation_id)
+                    if earlier is not None and asked.closed_because == "edited":
+                        times = (*earlier.formed_again, asked.closed_at)[-AGAIN_A_DAY:]
+                        edit = Edit(message.version, earlier.version, earlier.formation_id)
+                        formed = replace(formed, edit=edit, formed_again=times)
+                    known[message.message_id] = formed
         for name, session in sessions.items():
             session.partition = self.partition_of(name)
         self.count += len(windows) + len(erased)
@@ -123,16 +128,17 @@ class RecordedWindows:
 
     async def describe(self, deliveries: Sequence[Delivery]) -> None:
         """Take in records of chat.messages, in their order."""
-        known = await self.store.messages(found.key for found in deliveries)
+        known = await self.store.messages(first_id(found) for found in deliveries)
         formed = {name: message for name, message in known.items() if message.formation_id is not None}
         authored: defaultdict[str, list[str]] = defaultdict(list)
         excluded: dict[str, StoredMessage] = {}
         named = {message.formation_id or "" for message in formed.values()}
-        named |= {window for found in deliveries for window in self.explained.get(found.key, ())}
+        named |= {window for found in deliveries for window in self.explained.get(first_id(found), ())}
         windows = await self.store.windows(named)
         for found in deliveries:
-            event, member = found.event, formed.get(found.key)
-            shown_in = [windows[name] for name in self._shown_in(found.key, member) if name in windows]
+            key = first_id(found)
+            event, member = found.event, formed.get(key)
+            shown_in = [windows[name] for name in self._shown_in(key, member) if name in windows]
             if event is None:
                 version = found.envelope.entity_version or ""
                 if found.envelope.reason in GONE or (found.envelope.reason == "deleted" and self.forgets):
@@ -145,12 +151,12 @@ class RecordedWindows:
                 if event.participant is not None and not self._leaves(event, member):
                     authored[event.session_id].append(event.participant)
                 corrected = bool(shown_in) and event.origin == "reread" and event.version > member.version
-                told = StoredMessage.of(event, found.envelope.time)
+                told = replace(StoredMessage.of(event, found.envelope.time), message_id=key)
                 for window in shown_in:
                     if corrected:
                         self.misread[window.formation_id] = None
-                    _show(window, found.key, told, corrected=corrected)
-                formed[found.key] = _described(member, told, corrected=corrected)
+                    _show(window, key, told, corrected=corrected)
+                formed[key] = _described(member, told, corrected=corrected)
         sessions = await self.store.sessions(authored, 0)
         for name, session in sessions.items():
             session.partition = self.partition_of(name)
@@ -182,6 +188,12 @@ class RecordedWindows:
         for name, session in sessions.items():
             session.partition = self.partition_of(name)
         await self.write((), sessions.values(), windows.values(), ())
+
+
+def first_id(found: Delivery) -> str:
+    """Return the id under which windows name the message of a record."""
+    event = found.event
+    return (event.first_id if isinstance(event, MessageRecorded) else None) or found.key
 
 
 def recorded_window(asked: FormationRequested, value: bytes, trace: str | None) -> StoredWindow:
@@ -260,6 +272,8 @@ def _described(member: StoredMessage, told: StoredMessage, *, corrected: bool) -
             text=None,
             formation_id=member.formation_id,
             changed_after_formation=True,
+            edit=member.edit,
+            formed_again=member.formed_again,
         )
     if told.version != member.version and (member.mapping is not None or member.characters):
         return member
@@ -270,6 +284,8 @@ def _described(member: StoredMessage, told: StoredMessage, *, corrected: bool) -
         text=None,
         formation_id=member.formation_id,
         changed_after_formation=member.changed_after_formation,
+        edit=member.edit,
+        formed_again=member.formed_again,
     )
 
 
@@ -350,7 +366,7 @@ class TriggerRestore:
                 await windows.describe(found)
             if self.anew:
                 await windows.ask_anew()
-            trigger = Handlers(settings, self.mongo, is_live=False).formation_trigger()
+            trigger = await Handlers(settings, self.mongo, is_live=False).formation_trigger()
             async for found in self._deliveries(again):
                 for partition in dict.fromkeys(delivery.partition for delivery in found):
                     await run_silently(trigger, [one for one in found if one.partition == partition])

@@ -16,6 +16,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from openai import AsyncOpenAI
 from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import RunContext
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pymongo.asynchronous.database import AsyncDatabase
@@ -135,6 +136,36 @@ async def test_pydantic_ai_reads_the_context_and_searches(lived: Lived) -> None:
     await agent.run("What colour is my boat?", deps=memory)
     await provider.client.close()
     assert "do not fit the tool's schema" in lived.provider.came[-1].messages[-1]["content"]
+
+
+async def test_an_agent_whose_stream_says_so_is_offered_no_search_tool(lived: Lived) -> None:
+    set_tracing_disabled(True)
+    quiet = lived.memory.agent("quiet")
+    await quiet.set_stream("agent", search_tool=False)
+    memory = ConversationMemory(quiet, "c4", "rui")
+    await quiet.add("Rui's boat is blue.", user="rui", verbatim=True)
+    await lived.formed(memory, "blue")
+    client = AsyncOpenAI(base_url=lived.provider.openai_url, api_key="sk-test")
+    model = OpenAIChatCompletionsModel("gpt-5-mini", client)
+    lived.answers(Reply(("Blue.",)), Reply(("Blue.",)))
+    await Runner.run(
+        Agent("quiet", instructions=instructions(memory), tools=[search_tool(memory)], model=model), QUESTION
+    )
+    provider = OpenAIProvider(openai_client=client)
+
+    def given(run: RunContext[ConversationMemory]) -> ConversationMemory:
+        return run.deps
+
+    other = PydanticAgent(
+        OpenAIChatModel("gpt-5-mini", provider=provider),
+        deps_type=ConversationMemory,
+        toolsets=[memory_toolset(given)],
+    )
+    await other.run(QUESTION, deps=memory)
+    await client.close()
+    for came in lived.provider.came[-2:]:
+        assert "boat is blue" in came.raw.decode(), "its context is as ever"
+        assert "search_facts" not in came.raw.decode()
 
 
 class State(TypedDict):

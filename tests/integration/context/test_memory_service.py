@@ -1,7 +1,7 @@
 """MemoryService on a real MongoDB: what is read, what is kept, and that what is kept is never stale."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ from pymongo import AsyncMongoClient, monitoring
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.api.service import MemoryService
+from eden_memory.errors import NotFound
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import InboxFormNow, InboxSessionEnded
 from eden_memory.schemas.scopes import Scope
@@ -82,6 +83,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             assert sorted(one["find"] for one in commands.sent) == [
                 "agents",
                 "groups",
+                "memory_sessions",
                 "memory_snapshots",
                 "memory_versions",
                 "sessions",
@@ -333,12 +335,39 @@ async def test_requests_reach_the_inbox_with_the_ids_as_they_are(plain: Kit, ses
         formed = await service.maybe_form_memories(session)
         cold = await service.process_cold_session(session)
         now = await service.form_now(session)
+    assert formed.formed is False
     options = plain.database.codec_options
     rows = await plain.database.get_collection("memory_inbox", options).find(sort=[("_id", 1)]).to_list()
-    assert [f"o.{row['_id']}" for row in rows] == [ended, formed, cold, now]
+    assert [f"o.{row['_id']}" for row in rows] == [ended, formed.request_id, cold, now]
     assert [row["session_id"] for row in rows] == [session] * 4
     InboxSessionEnded.model_validate(rows[0])
     assert [InboxFormNow.model_validate(row).if_due for row in rows[1:]] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("said", "minutes", "formed"),
+    [("word " * 600, (1, 1, 1, 1), (False, True)), ("word", (30, 20, 12, 11), (False, True))],
+)
+async def test_asking_whether_a_window_is_due_counts_what_was_written_before(
+    kit: Kit, said: str, minutes: Sequence[int], formed: tuple[bool, bool]
+) -> None:
+    """Also what no stage has read yet: by tokens, or as a session that has gone cold."""
+    await kit.session("one", ["ada"])
+    rows = [
+        {"session_id": "one", "role": "user", "user_id": "ada", "content": said}
+        | {"_id": f"m{number}", "created_at": datetime.now(UTC) - timedelta(minutes=ago)}
+        for number, ago in enumerate(minutes)
+    ]
+    async with kit.service() as service:
+        await kit.database["messages"].insert_many(rows[:3])
+        few = await service.maybe_form_memories("one", "ada", "a")
+        await kit.database["messages"].insert_one(rows[3])
+        enough = await service.maybe_form_memories("one", user="ada")
+        for stranger in ({"user": "bob"}, {"agent": "another"}):
+            with pytest.raises(NotFound):
+                await service.maybe_form_memories("one", **stranger)
+    assert (few.formed, enough.formed) == formed
+    assert await kit.database["memory_inbox"].count_documents({}) == 2
 
 
 async def test_what_is_no_id_is_refused(plain: Kit) -> None:

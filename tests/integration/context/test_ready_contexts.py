@@ -181,6 +181,9 @@ class Counting:
     async def users(self, asked: Sequence[Asker]) -> Any:
         return await self._source.users(asked)
 
+    async def scopes_of_session(self, session_id: str) -> set[str]:
+        return await self._source.scopes_of_session(session_id)
+
 
 async def test_a_session_of_many_users_is_built_in_rounds_a_part_at_a_time(stage: Stage) -> None:
     users = [f"u{number:04}" for number in range(3 * TOGETHER + 20)]
@@ -287,6 +290,9 @@ class Late:
 
     async def users(self, asked: Sequence[Asker]) -> Any:
         return await self._source.users(asked)
+
+    async def scopes_of_session(self, session_id: str) -> set[str]:
+        return await self._source.scopes_of_session(session_id)
 
 
 async def test_builders_that_overlap_never_leave_an_older_state_behind(stage: Stage) -> None:

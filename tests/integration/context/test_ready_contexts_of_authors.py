@@ -114,6 +114,9 @@ class Overtaken:
     async def users(self, asked: Sequence[Asker]) -> Any:
         return await self._stage.source.users(asked)
 
+    async def scopes_of_session(self, session_id: str) -> set[str]:
+        return await self._stage.source.scopes_of_session(session_id)
+
 
 async def test_a_context_that_is_built_beside_a_new_authors_message_is_built_again(stage: Stage) -> None:
     cache = ContextCacheStage(Overtaken(stage), stage.contexts, MemorySettings(), HOUR, now, 0.05, 0.0, 0.0)

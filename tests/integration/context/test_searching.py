@@ -127,7 +127,7 @@ async def test_a_search_that_fails_leaves_the_context_as_it_is(filled: Kit) -> N
 
 
 async def test_switched_off_nothing_is_searched(filled: Kit) -> None:
-    memory = filled.settings.memory.model_copy(update={"search": False})
+    memory = filled.settings.memory.model_copy(update={"facts": "form"})
     settings: Any = filled.settings.model_copy(update={"memory": memory})
     async with filled.service(engine=finder(filled), settings=settings) as service:
         assert "Retrieved" not in await service.get_memory_context("one", "ada", "What did I say of my dog?")

@@ -115,7 +115,7 @@ def behind(settings: Settings, upstream: str, **gateway: Any) -> Settings:
     return settings.model_copy(
         update={
             "gateway": settings.gateway.model_copy(update=fields),
-            "memory": settings.memory.model_copy(update={"search": False}),
+            "memory": settings.memory.model_copy(update={"recall": "off"}),
         }
     )
 

@@ -39,7 +39,9 @@ async def test_a_chat_of_a_session_that_names_no_user_is_told_what_that_means(
         body = orjson.dumps({"model": "m", "messages": turns("Hi"), "stream": streamed, **fields})
         return (await chats.post(body)).headers.get("x-eden-notice")
 
-    assert "no user named" in (await notice(memory_id=session) or "")
+    await chats.kit.authors(f"{session}-of-several", user, "bob")
+    assert "no user named" in (await notice(memory_id=f"{session}-of-several") or "")
+    assert await notice(memory_id=session) is None, "it has a memory of its own"
     assert await notice(memory_id=session, user=user) is None
     assert await notice() is None
 

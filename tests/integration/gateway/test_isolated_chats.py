@@ -1,4 +1,4 @@
-"""A `memory_id` without a user has memory of its own, where the gateway is set to isolate it."""
+"""A `memory_id` without a user has memory of its own, which no other reads; all read that of `global`."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -21,7 +21,7 @@ BORN, QUESTION = "My daughter Ines was born on 12 May 2019.", "When was my daugh
 
 @pytest.fixture(scope="module")
 async def isolating(own_settings: Settings, provider: ChatUpstream) -> AsyncGenerator[Chats]:
-    async with chats_of(behind(own_settings, provider.openai_url, isolate=True), provider) as chats:
+    async with chats_of(behind(own_settings, provider.openai_url, default_id="default"), provider) as chats:
         await chats.kit.put(Scope.of_agent("s.default"), blob=SHARED)
         yield chats
 
@@ -57,6 +57,34 @@ async def test_a_number_and_its_digits_are_two_memories(isolated: Chats) -> None
     assert SECRET in isolated.came.raw.decode()
 
 
+async def test_all_read_what_is_global_and_it_reads_nobodys(isolated: Chats, session: str, user: str) -> None:
+    await isolated.remembers(isolated_user("global"), "Prices are in euros.", "The yard is in Porto.")
+    await isolated.remembers(isolated_user(session), SECRET, "The keel is of oak.")
+    await isolated.say("Hi", memory_id=session)
+    for text in ("Prices are in euros.", "The yard is in Porto.", SECRET, "The keel is of oak."):
+        assert isolated.came.raw.decode().count(text) == 1
+    await isolated.say("Hi", memory_id="global")
+    assert "Prices are in euros." in isolated.came.raw.decode()
+    assert SECRET not in isolated.came.raw.decode()
+    key, _ = await isolated.keys.create(f"key-{uuid4().hex}", users=[f"s.{user}"])
+    for asked in ({"memory_id": f"own-{session}", "user": user}, {"memory_id": f"own-{session}", "key": key}):
+        await isolated.say("Hi", **asked)
+        assert "euros" not in isolated.came.raw.decode(), "a user's chat reads only what the user may see"
+
+
+async def test_a_chat_without_ids_is_of_the_id_that_the_settings_name(isolated: Chats, user: str) -> None:
+    await isolated.remembers(isolated_user("default"), "Likes tables.")
+    await isolated.say("Hi there")
+    assert "Likes tables." in isolated.came.raw.decode()
+    assert ("user", "Hi there") in await isolated.stored("default")
+    await isolated.say("Hello", user=user)
+    assert "Likes tables." not in isolated.came.raw.decode()
+    key, _ = await isolated.keys.create(f"key-{uuid4().hex}", users=[f"s.{user}"])
+    await isolated.say("Hello", key=key)
+    assert "Likes tables." not in isolated.came.raw.decode()
+    assert all(text != "Hello" for _, text in await isolated.stored("default"))
+
+
 async def test_it_cannot_be_the_session_of_texts_that_are_for_all_users(isolated: Chats) -> None:
     with pytest.raises(BadRequestError, match="eden:added:"):
         await isolated.say("Hi", memory_id="eden:added:s.default")
@@ -88,7 +116,7 @@ async def test_a_user_who_is_named_or_is_the_keys_is_not_isolated(
 async def test_what_is_said_under_one_memory_id_is_formed_and_found_there_alone(
     settings: Settings, provider: ChatUpstream
 ) -> None:
-    here = running(settings, provider.openai_url, isolate=True)
+    here = running(settings, provider.openai_url)
     here = here.model_copy(update={"memory": here.memory.model_copy(update={"sharing": "team"})})
     provider.reply = says("Noted.")
     await prepare(here)
@@ -106,6 +134,21 @@ async def test_what_is_said_under_one_memory_id_is_formed_and_found_there_alone(
         (hit,) = said.model_extra["memory_hits"]
         assert "2019" in hit["content"]
         assert (hit["role"], hit["created_at"]) == ("user", hit["said_at"])
+        assert 0 < hit["relevance"] < 1
+        for least, found in ((hit["relevance"] - 0.01, 1), (hit["relevance"] + 0.01, 0)):
+            said = await chats.say(QUESTION, memory_id="a", memory_score_threshold=least)
+            assert len(said.model_extra["memory_hits"]) == found
         other = await chats.say(QUESTION, memory_id="b")
         assert other.model_extra["memory_hits"] == []
         assert "2019" not in chats.came.raw.decode()
+        await chats.say("Our office in Porto closes at noon on 4 May 2026.", memory_id="global")
+        await chats.gateway.keeping.idle()
+        await service.on_session_end("global")
+        for name in ("a", "b"):
+
+            async def told(name: str = name) -> bool:
+                asked = await chats.say("When does our office in Porto close?", memory_id=name)
+                hits = asked.model_extra["memory_hits"]
+                return any("noon" in one["content"] and one["formed_at"] is not None for one in hits)
+
+            await until(told, "the fact of `global` is found under every id")

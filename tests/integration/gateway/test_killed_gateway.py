@@ -52,7 +52,7 @@ async def serve(settings: Settings, upstream: ChatUpstream, folder: Path) -> Asy
         **_environment(settings),
         "EDEN_SERVE_PORT": str(port),
         "EDEN_GATEWAY_UPSTREAM": upstream.openai_url,
-        "EDEN_MEMORY_SEARCH": "false",
+        "EDEN_MEMORY_RECALL": "off",
     }
     with (folder / f"{port}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(

@@ -91,7 +91,14 @@ async def test_health_answers_whoever_asks_and_says_whether_there_is_a_provider(
 ) -> None:
     async with httpx2.AsyncClient() as client:
         alone = await client.get(f"{chats.url}/health")
-        assert (alone.status_code, alone.json()) == (200, {"status": "ok"})
+        shown = alone.json()
+        assert (alone.status_code, shown["status"]) == (200, "ok")
+        assert (shown["configuration"]["top_k"], shown["configuration"]["single_user"]) == (5, False)
+        secret = behind(own_settings, "http://u:secret@127.0.0.1:1/secret?secret", single_user="secret")
+        async with chats_of(secret, chats.upstream) as others:
+            shown = (await client.get(f"{others.url}/health")).json()["configuration"]
+            assert (shown["upstream"], shown["single_user"]) == ("http://127.0.0.1:1", True)
+            assert "secret" not in str(shown)
         async with (
             Memory(own_settings) as memory,
             served(create_app(memory), lifespan=True) as url,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from eden_memory.api.gateway.chat_access import isolated_user
 from eden_memory.settings import Settings
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of
 from tests.model_server.chat_upstream import ChatUpstream
@@ -69,12 +70,15 @@ async def test_users_who_speak_are_listed_one_after_the_other(making: Chats, ses
     assert SECRET not in await _say(making, session, user=user)
 
 
-async def test_who_speaks_after_somebody_unnamed_is_not_listed_alone(
+async def test_who_speaks_after_a_chat_without_a_user_is_listed_beside_its_own(
     making: Chats, session: str, user: str
 ) -> None:
+    await making.remembers(user, SECRET)
     await _say(making, session)
     await _say(making, session, user=user)
-    assert await _document(making, session) == {"_id": session, "agent_id": "default"}
+    listed = [isolated_user(session), user]
+    assert await _document(making, session) == {"_id": session, "agent_id": "default", "users": listed}
+    assert SECRET not in await _say(making, session, user=user)
 
 
 async def test_a_document_that_the_application_deletes_or_changes_is_made_good_by_the_next_chat(

@@ -13,14 +13,12 @@ from tests.integration.mcp.stored import remember
 from tests.servers import TestServers
 
 ADA, BOB = Scope.of_user("s.a", "s.ada"), Scope.of_user("s.a", "s.bob")
-MOST_BYTES = 20_000
 
 
 @pytest.fixture(scope="module")
 async def api(servers: TestServers) -> AsyncGenerator[Doors]:
     """Ada and Bob, alone and together, and a fact of each."""
     serve = ServeSettings(  # pyright: ignore[reportCallIssue]
-        max_body_bytes=MOST_BYTES,
         cors_origins=("https://app.example",),
         heartbeat_seconds=0.2,
         subscriptions=2,

@@ -9,13 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from eden_memory.api.http.problem import MOST_BODY_BYTES
 from eden_memory.context.context_feed import ContextFeed
 from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import fact, reflection
 from tests.integration.doors.conftest import Doors, doors_of
 from tests.integration.doors.world import Key
-from tests.integration.http.conftest import ADA, MOST_BYTES, bearer, key_of
+from tests.integration.http.conftest import ADA, bearer, key_of
 from tests.integration.mcp.stored import remember
 from tests.integration.python.stored import AT, store
 from tests.integration.python.stored import blob as blob_of
@@ -107,6 +108,7 @@ async def test_what_changes_memory_is_asked_for_in_its_order(api: Doors) -> None
         where_due = {"user": "ada", "if_due": if_due}
         answer = await api.http.post(f"{A}/sessions/ada-alone/form", params=where_due)
         assert (await inbox(api, answer.json()["request_id"]))["if_due"] is if_due
+        assert answer.json()["formed"] is not if_due, "nothing waits here"
     late = await api.http.patch(FACT, params=where, json={"text": "x", "expected_version": 7})
     assert (late.status_code, code(late)) == (409, "conflict")
 
@@ -274,7 +276,7 @@ async def test_a_large_body_is_refused_while_it_arrives(api: Doors) -> None:
             yield b"x" * 10_000
 
     headers = {"Content-Type": "application/json"}
-    announced = await api.http.post(f"{A}/memories", content=b"x" * (MOST_BYTES + 1), headers=headers)
+    announced = await api.http.post(f"{A}/memories", content=b"x" * (MOST_BODY_BYTES + 1), headers=headers)
     assert (announced.status_code, code(announced)) == (413, "content-too-large")
     try:
         streamed = await api.http.post(f"{A}/memories", content=endless(), headers=headers)

@@ -1,5 +1,6 @@
 """Streams over HTTP and in Python: what is set is what stages read, by whom may, and what is wrong is named."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -57,6 +58,7 @@ async def test_a_shard_is_made_changed_switched_off_and_listed(api: Doors) -> No
         ("user", {"_id": "other"}, "_id"),
         ("user", {"agent_id": "s.b"}, "agent_id"),
         ("user", {"sharing": "team"}, "sharing"),
+        ("shard:x", {"search_tool": False}, "search_tool"),
         ("user", {"min_items": 3, "max_items": 2}, "min_items"),
         ("session", {"active": False}, "active"),
         ("session", {"fifo_limit": 5}, "fifo_limit"),
@@ -92,6 +94,22 @@ async def test_reading_takes_the_right_to_read_setting_takes_admin_and_neither_i
         assert (read.status_code, written.status_code) == statuses
     others = await key_of(api, Key("streams-of-b", ("s.b",), None, ("admin",)))
     assert (await api.http.get(PATH, headers=others)).status_code == 403
+
+
+async def test_an_agent_whose_search_tool_is_off_is_not_searched_through_this_door(api: Doors) -> None:
+    where, wanted = "/v1/agents/quiet", {"queries": ["boats"]}
+
+    async def searched() -> int:
+        return (await api.http.post(f"{where}/search", json=wanted)).status_code
+
+    assert await searched() == 200
+    for off, status in ((False, 403), (None, 200)):
+        changed = await api.http.patch(f"{where}/streams/agent", json={"search_tool": off})
+        assert changed.json()["search_tool"] is off
+        async with asyncio.timeout(60):
+            while await searched() != status:  # noqa: ASYNC110 - a change stream reports it
+                await asyncio.sleep(0.02)
+    assert (await api.http.post("/v1/agents/a/search", json=wanted)).status_code == 200
 
 
 async def test_of_a_models_endpoint_only_its_host_is_shown(api: Doors) -> None:

@@ -67,6 +67,18 @@ async def test_facts_are_found_and_listed_where_they_are_visible(server: McpServ
     assert rest["cursor"] is None
 
 
+async def test_an_agent_whose_stream_says_so_is_offered_no_search(server: McpServer) -> None:
+    await server.memory.agent("quiet").set_stream("agent", search_tool=False)
+    listed: dict[str, set[str]] = {}
+    for agent in ("a", "s.quiet"):
+        async with server.client(agent=agent) as client:
+            listed[agent] = {tool.name for tool in (await client.list_tools()).tools}
+            result = await client.call_tool("search_facts", {"queries": ["ferries"]})
+            assert result.is_error is (agent == "s.quiet")
+            assert ("search tool of this agent is off" in str(result.content)) is result.is_error
+    assert listed["a"] - listed["s.quiet"] == {"search_facts"}
+
+
 async def test_a_search_keeps_to_the_scopes_and_kind_it_names_and_explains_itself(server: McpServer) -> None:
     async with server.client(agent="a", session="one", user="ada") as client:
         about: dict[str, Any] = {

@@ -97,7 +97,8 @@ async def test_doctor_says_that_eden_run_would_refuse_the_collection(chat: Kit) 
     database = chat.source.name
     assert (same.state, other.state) == ("ok", "fail")
     assert same.what.startswith(f"memory is formed from {database}.messages")
-    assert other.what == f"the settings name {database}.nope, but memory is formed from {database}.messages"
+    reason = f"the settings name {database}.nope, but memory is formed from {database}.messages"
+    assert other.what == f"`eden run` refuses this: {reason}"
     assert "eden run --new-source" in other.hint
 
 

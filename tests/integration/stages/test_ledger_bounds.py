@@ -7,7 +7,6 @@ import pytest
 
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.models.stored_answers import MongoAnswers
-from eden_memory.settings import RetentionSettings
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.windows.trigger_store import WindowTextRetention, readers_of
 from tests.integration.stages.harness import NOON, Bench
@@ -17,8 +16,8 @@ pytestmark = pytest.mark.servers
 TOPIC = "t.memory.candidates"
 
 
-def bounds(kit: Bench, **settings: Any) -> LedgerBounds:
-    return LedgerBounds(kit.database, NAMES, RetentionSettings(**settings))
+def bounds(kit: Bench, answer_days: float = 90, **limits: Any) -> LedgerBounds:
+    return LedgerBounds(kit.database, NAMES, timedelta(days=answer_days), **limits)
 
 
 def outcome(name: str, days: int, *writes: str, offset: int = 3, **fields: Any) -> dict[str, Any]:
@@ -47,9 +46,9 @@ async def test_answers_go_by_age_and_size_but_never_within_the_promised_days(kit
 
     assert (await bounds(kit).round(NOON, {}))["answers"] == 1
     assert await left() == [1, 5, 20, 40, 80]
-    await bounds(kit, answer_megabytes=0.031).round(NOON, {})
+    await bounds(kit, answer_bytes=31_000).round(NOON, {})
     assert await left() == [1, 5, 20], "the oldest went until the others fitted"
-    await bounds(kit, answer_megabytes=0.001, answer_days=0.5).round(NOON, {})
+    await bounds(kit, answer_bytes=1_000, answer_days=0.5).round(NOON, {})
     assert await left() == [1, 5]
 
 
@@ -92,7 +91,7 @@ async def test_a_window_with_a_dead_letter_loses_its_text_although_outcomes_go_e
     texts = WindowTextRetention(kit.database, NAMES, kit.letters.is_settled)
     for days in range(0, 40, 3):
         now = NOON + timedelta(days=days)
-        await bounds(kit, outcome_days=8).round(now, {(TOPIC, 0): 5})
+        await bounds(kit, outcomes_stay=timedelta(days=8)).round(now, {(TOPIC, 0): 5})
         await texts.round(now)
     left = await windows.find_one({"_id": window})
     assert left is not None

@@ -123,10 +123,11 @@ async def test_asking_whether_something_is_due_forms_nothing_early_and_asking_fo
 ) -> None:
     session = await shared.session("una")
     names = await shared.write(session, "una", "fact user: Una sails a yawl.", "fact user: Una has two sons.")
-    await shared.service.maybe_form_memories(session)
+    assert not (await shared.service.maybe_form_memories(session)).formed
     await shared.service.process_cold_session(session)
     names += await shared.write(session, "una", "fact user: Una was born in Cork.")
     await shared.service.form_now(session)
     await shared.formed(names, 3)
     windows = await shared.memory("windows").find({"session_id": encode_id(session)}).to_list()
     assert [(len(one["messages"]), one["closed"]["because"]) for one in windows] == [(3, "asked")]
+    assert not (await shared.service.maybe_form_memories(session)).formed

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from eden_memory.api.service import MemoryService
+from eden_memory.errors import NotFound
 from eden_memory.formation.sharing_store import MongoSharing, learning
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import FactsExtracted
@@ -93,7 +95,12 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
             assert hidden == [], "what its users see is nothing to retire"
             (moved,) = (item for item in listed if item["content"] == MOVES)
             assert (moved["users"], len(moved["sessions"])) == (["s.dora"], 1)
-            await eden(running.settings, "sharing", "move", moved["id"])
+            ours, others = (MemoryService(name, memory=running.service.memory) for name in (AGENT, "quiet"))
+            assert [item.memory_id for item in await ours.list_shared()] == [item["id"] for item in listed]
+            assert await others.list_shared() == []
+            with pytest.raises(NotFound):
+                await others.take_back(moved["id"])
+            await ours.take_back(moved["id"], move=True)
             await running.shows(bobs, "bob", BUDGET, without=[MOVES])
             moved_to: dict[str, Any] = {"scope": "user", "active": True, "content": MOVES}
 

@@ -66,4 +66,4 @@ async def test_an_emptied_collection_whose_deletions_the_stream_tells_is_followe
         app = Kit(placed, at.source.client)
         await recorded(at, app)
         await app.messages.delete_many({})
-        await source_tailing.refuse_wrong_source(placed)
+        await source_tailing.refuse_wrong_source(placed, at.source.client)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
@@ -30,6 +31,39 @@ async def test_a_deleted_message_is_remembered_where_deletions_are_kept(
         await until(noted, "the deletion is noted")
         assert await running.facts("vic") == ["Vic owns a mill."]
         assert await running.records("memory.forgotten") == []
+
+
+async def test_an_agent_forms_and_shows_what_its_document_says(
+    settings: Settings, shared_models: Serving
+) -> None:
+    by_agent = fast(settings, shared_models, agents={"collection": "agents"}, memory={"reflections": "off"})
+    async with system(by_agent, shared_models) as running:
+        agents = running.source["agents"]
+        await agents.insert_one({"_id": AGENT, "memory_facts": "off", "memory_reflections": "form"})
+        session = await running.session("una")
+        names = await running.write(session, "una", "fact user: Una has a boat.", "note user: Una likes tea.")
+        await running.form(session)
+        await running.formed(names, 1)
+        assert await running.contents("reflections") == ["Una likes tea."]
+        assert await running.memory("calls").count_documents({"stage": "fact-extraction"}) == 0
+        assert await running.context(session, "una") == ""
+        with pytest.raises(EdenError, match="facts are not shown"):
+            await running.service.search_facts("boat", user="una")
+        (why,) = await running.service.why("boat", user="una")
+        assert (why.id, why.outcome) == (encode_id(names[0]), "nothing_proposed")
+        assert why.because == "no model was asked: facts are switched off for the agent"
+
+        await agents.update_one(
+            {"_id": AGENT}, {"$set": {"memory_facts": "form", "memory_reflections": "on"}}
+        )
+        await running.told(session, "una", "fact user: Una has a car.")
+        assert await running.facts("una") == ["Una has a car."]
+        await running.shows(session, "una", "Una likes tea.", without=["Una has a car."])
+        await agents.update_one({"_id": AGENT}, {"$unset": {"memory_facts": 1, "memory_reflections": 1}})
+        await running.shows(session, "una", "Una has a car.", without=["Una likes tea."])
+        assert [one.content for one in await running.service.search_facts("car", user="una")] == [
+            "Una has a car."
+        ]
 
 
 async def test_the_only_chat_model_of_an_endpoint_need_not_be_named(settings: Settings) -> None:

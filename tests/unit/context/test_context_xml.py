@@ -77,7 +77,7 @@ def test_lasting_facts_stand_beside_the_newest_within_their_words_and_are_not_sa
     few = [shown(USER, recent_facts=(*newest[:3], nuts), lasting_facts=(nuts,))]
     assert context_xml(few, NOON, MemorySettings()).count("nuts") == 1
     assert "<LastingFacts>" in context_xml(few, NOON, MemorySettings(context_facts=3))
-    assert "nuts" not in context_xml(scopes, NOON, MemorySettings(facts_in_context=False))
+    assert "nuts" not in context_xml(scopes, NOON, MemorySettings(), shows={"reflections"})
     assert "nuts" not in context_xml(scopes, NOON, MemorySettings(context_days=59))
     ended = nuts.model_copy(update={"expires_at": before(hours=1)})
     assert context_xml([shown(USER, lasting_facts=(ended,))], NOON, MemorySettings()) == ""
@@ -88,9 +88,9 @@ def test_nothing_to_show_is_an_empty_text() -> None:
 
 
 def test_each_switch_takes_its_part_out() -> None:
-    no_memory = context_xml(EVERYTHING, NOON, MemorySettings(always_in_context=False))
+    no_memory = context_xml(EVERYTHING, NOON, MemorySettings(), shows=("facts",))
     assert [one.tag for one in ElementTree.fromstring(no_memory)] == ["Facts"]
-    no_facts = context_xml(EVERYTHING, NOON, MemorySettings(facts_in_context=False))
+    no_facts = context_xml(EVERYTHING, NOON, MemorySettings(), shows=("reflections",))
     assert "Facts" not in [one.tag for one in ElementTree.fromstring(no_facts)]
 
 

@@ -15,7 +15,7 @@ from eden_memory.api.gateway.remembering import (
     Remembered,
     RememberedText,
     Remembering,
-    in_one,
+    joined,
     memory_text,
     parted,
 )
@@ -64,7 +64,9 @@ async def _said(value: Any) -> Any:
 
 def hit(content: str) -> Any:
     times = {"formed_at": NOW, "said_at": NOW, "valid_from": NOW}
-    return SimpleNamespace(fact_id="f", content=content, scope=USER, score=0.9, version=1, **times)
+    return SimpleNamespace(
+        fact_id="f", content=content, scope=USER, score=0.9, relevance=0.3, version=1, **times
+    )
 
 
 async def remembered(service: Service, asked: MemoryOptions | None = None, **gateway: Any) -> Remembered:
@@ -94,8 +96,9 @@ async def test_what_is_not_formed_yet_is_a_hit_without_the_time_of_a_formation()
 
 
 async def test_the_requests_wishes_reach_the_search() -> None:
-    service = Service()
-    await remembered(service, MemoryOptions(top_k=3, recency_weight=0.5, score_threshold=0.2))
+    service = Service(found=[hit("Has a cat.")])
+    found = await remembered(service, MemoryOptions(top_k=3, recency_weight=0.5, score_threshold=0.2))
+    assert [one["relevance"] for one in orjson.loads(found.hits)] == [0.3]
     assert service.given == {
         "session": "s",
         "user": "u",
@@ -103,8 +106,9 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "related": False,
         "search_type": "hybrid",
         "recency_weight": 0.5,
-        "score_threshold": 0.2,
     }
+    found = await remembered(service, MemoryOptions(score_threshold=0.31))
+    assert (found.hits, "RetrievedFacts" in found.text.changing) == (b"[]", False)
     await remembered(service, MemoryOptions(top_k=3))
     assert service.given == {
         "session": "s",
@@ -155,8 +159,8 @@ def test_a_context_parts_at_its_facts_whatever_memories_say() -> None:
 
 
 def test_nothing_remembered_is_nothing_said() -> None:
-    assert memory_text("", [], NOW) == RememberedText("", "")
-    assert in_one(RememberedText("", "")) == ""
-    only = memory_text("", [FactLine(USER, "Had a dog.", NOW)], NOW)
+    assert memory_text([], [], NOW) == RememberedText("", "")
+    assert joined(RememberedText("", "")) == ""
+    only = memory_text([], [FactLine(USER, "Had a dog.", NOW)], NOW)
     assert only.stable == ""
-    assert in_one(only) == only.changing
+    assert joined(only) == only.changing

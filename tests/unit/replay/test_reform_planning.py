@@ -307,7 +307,6 @@ def test_settings_of_its_own_are_checked_one_by_one(tmp_path: Path) -> None:
         "memory.similar=2",
         "memory.similr=1",
         "mongodb.uri=x",
-        "models.api_key_env=X",
         "llm=",
         "x",
     ):

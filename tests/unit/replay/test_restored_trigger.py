@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import chain
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.replay.restore.trigger_restore import RecordedWindows, WantsTexts, run_silently
-from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.events import FormationRequested, MessageRecorded
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.formation_requests import StoredWindow
 from eden_memory.windows.session_state import Session, StoredMessage
@@ -33,6 +34,7 @@ from tests.unit.windows.test_window_properties import LIMITS, Application, steps
 
 T = TypeVar("T")
 S = "s.a"
+GRACE = timedelta(minutes=1)
 LEFT_BY_ITS_AUTHOR = [
     *[("new", 0, 0, 0.0)] * 2,
     ("new", 0, 0, 11.0),
@@ -62,6 +64,7 @@ async def restored(
     *,
     forgets: bool = True,
     texts: WantsTexts = lambda _: True,
+    grace: timedelta = timedelta(0),
 ) -> tuple[MemoryStore, int]:
     """A store with the restored state, and how many windows were cut that had not been published."""
     store = MemoryStore(limits)
@@ -86,7 +89,7 @@ async def restored(
     for some in batched(topics.chat):
         await windows.describe(some)
     for some in batched(topics.chat):
-        await run_silently(trigger(store), some)
+        await run_silently(trigger(store, grace=grace), some)
     return store, len(store.stored_windows) - len({one.formation_id for one in topics.windows})
 
 
@@ -252,6 +255,25 @@ async def test_what_was_excluded_and_is_read_again_stays_gone() -> None:
         store, _ = await restored(Topics([*chat, *end], []), Limits())
         assert waiting(store) == {S: ["s.m2"]}
         assert (store.stored_messages["s.m1"].opted_out, store.stored_messages["s.m1"].text) == (True, None)
+
+
+async def test_what_was_written_again_under_a_new_id_is_known_once_its_tombstone_is_gone() -> None:
+    chat = [message("s.m1", S, 1, 0, "first"), message("s.m2", S, 2, 0, "second"), asked(S, 3, 0)]
+    again = [gone("s.m1", S, 4, 1), message("s.n1", S, 5, 1.1, "first")]
+    stage = trigger(MemoryStore(Limits()), grace=GRACE)
+    published = await run(stage, chat, again)
+    (named,) = [one.event for one in published if isinstance(one.event, MessageRecorded)]
+    records = [*chat, *again, again[1]._replace(event=named)]
+    await run(stage, records[-1:])  # its own record says nothing new
+    for left in (records, [one for one in Topics(records, []).compacted().chat if one.event is not None]):
+        store, _ = await restored(Topics(left, formations(published)), Limits(), grace=GRACE)
+        assert waiting(store) == {}
+        assert (store.stored_messages["s.n1"].alias_of, store.stored_messages["s.m1"].deleted) == (
+            "s.m1",
+            False,
+        )
+        (window,) = store.stored_windows.values()
+        assert [one.text for one in window.messages] == ["first", "second"]
 
 
 async def test_a_deletion_leaves_the_text_of_what_was_inserted_after_it() -> None:

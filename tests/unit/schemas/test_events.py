@@ -54,6 +54,7 @@ def test_a_message_has_exactly_the_fields_that_the_tailer_writes() -> None:
         "edited_at",
         "origin",
         "mapping",
+        "first_id",
     ]
 
 

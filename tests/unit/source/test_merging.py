@@ -26,7 +26,7 @@ from tests.unit.source.mappings import (
     source_mapping,
 )
 
-WHEN_AND_HOW = {"version", "origin", "edited_at", "mapping"}
+WHEN_AND_HOW = {"version", "origin", "edited_at", "mapping", "first_id"}
 """Fields of a record that say nothing of the message itself."""
 
 

@@ -54,8 +54,8 @@ class MemoryStore:
         return [name for at, name in sorted(due) if at <= time][:most]
 
     async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
-        left = sorted(one.session_id for one in self._of(partition) if one.outbox and one.session_id > after)
-        return left[:most]
+        left = (one for one in self._of(partition) if one.outbox or any(e.asked for e in one.deletions))
+        return sorted(one.session_id for one in left if one.session_id > after)[:most]
 
     async def waiting(self, partition: int) -> int:
         waiting = (one.waits_for for one in self._of(partition))
@@ -77,6 +77,7 @@ class MemoryStore:
             (one.session_id, one.seq): EarlierWindow(
                 deepcopy(one.messages[-most:]),
                 WindowAudience.model_validate_json(one.value, extra="ignore") if one.value else None,
+                one.closed.because == "edited",
             )
             for one in found
         }
@@ -91,6 +92,10 @@ class MemoryStore:
 
     async def put(self, write: BatchWrite) -> int | None:
         await self.erase_in_windows(write.forgotten)
+        for window in self.stored_windows.values():
+            for one in (*window.messages, *window.before):
+                if one.version <= write.superseded.get(one.message_id, ""):
+                    one.text = None
         parts = list(write.closing)
         self._dice.shuffle(parts)
         steps = [([one], one.messages) for one in parts]
@@ -155,6 +160,8 @@ class MemoryStore:
                 after[member.message_id] = claimed = deepcopy(after[member.message_id])
                 claimed.formation_id, claimed.text = window.formation_id, None
                 claimed.opted_out = claimed.opted_out or member in window.left_out
+                if window.closed.because == "edited" and isinstance(member, StoredMessage):
+                    claimed.formed_again = member.formed_again
         for window in (window for one in sessions for window in one.requested):
             for member in window.left_out:
                 if (taken := after.get(member.message_id)) and taken.formation_id == window.formation_id:
@@ -196,6 +203,7 @@ class MemoryStore:
             audiences=one.audiences,
             users=one.users,
             due_at=one.due_at,
+            deletions=deepcopy(one.deletions),
         )
 
     def _of(self, partition: int) -> list[Session]:

@@ -166,9 +166,11 @@ def trigger(
     store: TriggerStore,
     sessions: Sessions | None = None,
     forgotten: ForgottenMarks | None = None,
+    grace: timedelta = timedelta(0),
 ) -> FormationTrigger:
     """A process's stage, newly started."""
-    return FormationTrigger(store, sessions or Sessions(), "v1", forgotten or KnownMarks(), most_before=2)
+    marks = forgotten or KnownMarks()
+    return FormationTrigger(store, sessions or Sessions(), "v1", marks, most_before=2, grace=grace)
 
 
 async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emit]:
