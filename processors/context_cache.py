@@ -275,7 +275,7 @@ class ContextCacheStage:
         again = now + RECENT_FOR if recent else None
         return Built(
             before=before,
-            xml=context_xml(view.shown, now, self._settings, recent=recent),
+            xml=context_xml(view.shown, now, self._settings, recent=recent, shows=view.shows),
             revisions=view.revisions,
             scope_keys=view.scope_keys,
             users=holds_for(view.users),

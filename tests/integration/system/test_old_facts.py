@@ -60,9 +60,10 @@ async def test_an_allergy_stays_in_the_context_of_every_door_behind_300_newer_fa
     (said,) = await shared.told(told, user, f"fact user: {ALLERGY} <b>", at=THEN)
     await shared.told(theirs, other, "fact user: The user has a nut allergy.", at=THEN)
     assert "<LastingFacts>" not in await shared.shows(asked_in, user, ALLERGY), "it is among the newest"
+    await shared.told(asked_in, user, "note session: They said hello.")
     await webhooks(shared, told, user, 300)
     line = f"- [user] {ALLERGY} &lt;b&gt; ({THEN:%Y-%m-%d})"
-    context = await shared.shows(asked_in, user, "webhook number 299", line, without=["webhook number 259."])
+    context = await shared.shows(asked_in, user, "webhook number 299", line, without=["webhook number 239."])
     assert context.count("shrimp") == 1
     assert "shrimp" not in await shared.context(room, user)
     assert "shrimp" not in await shared.shows(theirs, other, "a nut allergy", without=["webhook"])
@@ -70,7 +71,7 @@ async def test_an_allergy_stays_in_the_context_of_every_door_behind_300_newer_fa
     async with every_door(shared) as doors:
 
         async def ready() -> bool:
-            return line in await doors.ready(Asker(told, user))
+            return line in await doors.ready(Asker(asked_in, user))
 
         await until(ready, "the ready context shows it")
         named = {"session": asked_in, "user": user}
