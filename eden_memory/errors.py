@@ -31,6 +31,10 @@ class Invalid(EdenError, ValueError):  # noqa: N818
     """An argument, a setting or a request is not valid."""
 
 
+class NotShown(EdenError):  # noqa: N818
+    """Memory of this kind is formed, or not even that, and neither contexts nor searches show it."""
+
+
 class NotAnId(Invalid, TypeError):  # noqa: N818
     """Something stands for an id that is none."""
 

@@ -11,7 +11,7 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line, query_of
 from eden_memory.directory.id_reader_store import default_agent
-from eden_memory.errors import EdenError, Invalid, describe
+from eden_memory.errors import Invalid, NotShown, describe
 from eden_memory.limits import RECALLED_FACTS
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
@@ -141,8 +141,8 @@ class ReadCalls:
         what the agent recommended; those that a blob has absorbed are found too.
 
         `query` is another name of `queries`. The options are those of
-        eden_memory.search.search_requests.SearchOptions. Raises EdenError if none of `kinds` is shown, or a value is
-        out of range.
+        eden_memory.search.search_requests.SearchOptions. Raises NotShown if none of `kinds` is shown, and Invalid
+        if a value is out of range.
         """
         if (queries is None) == (query is None):
             raise Invalid("give `queries` or `query`, and not both")
@@ -208,7 +208,7 @@ class ReadCalls:
         shown = [kind for kind in request.kinds if kind in view.shows]
         if not shown:
             hint = f"EDEN_MEMORY_{request.kinds[0].upper()}=on shows them; so does the agent's document."
-            raise EdenError(f"{' and '.join(request.kinds)} are not shown", hint)
+            raise NotShown(f"{' and '.join(request.kinds)} are not shown", hint)
         request = replace(request, kinds=shown)
         async with readers.searching.engine() as engine:
             report, recent = await gather(

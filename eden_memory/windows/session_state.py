@@ -561,7 +561,7 @@ def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: 
     session.drop(event.message_id)
     if known is not None and known.formation_id is not None:
         if edits(event, known):
-            messages.put(superseded(known, event))
+            messages.put(replace(superseded(known, event), digest=None))
         elif known.version < event.version:
             messages.put(replace(known, version=event.version, changed_after_formation=True))
     elif known is None or known.version < event.version or not known.opted_out:

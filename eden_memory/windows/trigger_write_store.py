@@ -293,7 +293,7 @@ TOGETHER_CHARACTERS = 4_000_000
 NOT_FORGOTTEN: Row = {"$ne": True}
 """Forgetting may have marked a message since it was read."""
 TAKEN: Row = {"text": None}
-LEFT_OUT: Row = {**TAKEN, "digest": None, "opted_out": True}
+LEFT_OUT: Row = {**TAKEN, "digest": None, "same": None, "opted_out": True}
 """Fields of a message that a window takes, and of one that it leaves out because somebody is switched off."""
 Operation = UpdateOne | UpdateMany
 

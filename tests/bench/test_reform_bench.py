@@ -10,6 +10,7 @@ from tests.bench.report import Report
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_the_demo_conversation_costs_about_what_was_expected(
     settings: Settings, tmp_path: Path
 ) -> None:

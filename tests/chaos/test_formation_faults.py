@@ -1,4 +1,4 @@
-"""A short fault run of formation, with a seed that never changes; `make chaos` takes others."""
+"""Fault runs of formation, with seeds that never change; `make chaos` takes others."""
 
 from pathlib import Path
 
@@ -7,14 +7,18 @@ import pytest
 from tests.chaos.formation import Options, run
 from tests.chaos.report import show
 
-FIXED = 3
+KILLS, MANY = 3110, 3
+"""Seeds: one kills and freezes a worker, kills both servers and lets the provider fail; the other restarts."""
 
 
 @pytest.mark.servers
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize(("faults", "seed"), [(5, KILLS), pytest.param(8, MANY, marks=pytest.mark.slow)])
 async def test_no_memory_is_lost_doubled_or_paid_twice_after_faults(
-    jars_folder: Path, tmp_path: Path
+    faults: int, seed: int, jars_folder: Path, tmp_path: Path
 ) -> None:
-    outcome = await run(Options(8, FIXED, poisoned=1), tmp_path, jars_folder)
+    outcome = await run(Options(faults, seed, poisoned=1), tmp_path, jars_folder)
     show("formation", outcome)
-    assert outcome.clean, f"python -m tests.chaos.formation --faults 8 --seed {FIXED}: {outcome.violations}"
+    assert outcome.clean, (
+        f"python -m tests.chaos.formation --faults {faults} --seed {seed}: {outcome.violations}"
+    )

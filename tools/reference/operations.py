@@ -7,6 +7,7 @@ import asyncio
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -78,6 +79,7 @@ def _path(route: str) -> str:
     return f"{method} {path if path.startswith('/v1') else AGENT + path}"
 
 
+@cache
 def operations() -> tuple[Named, ...]:
     """All operations: those of the table, then those of one door, door by door."""
     known = tuple(map(_named, OPERATIONS))
@@ -91,6 +93,7 @@ def operations() -> tuple[Named, ...]:
     return (*known, *alone)
 
 
+@cache
 def names_by_door() -> Mapping[str, Sequence[str]]:
     """Every name that a door itself lists."""
     return {

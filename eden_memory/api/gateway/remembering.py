@@ -12,6 +12,7 @@ from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.context.context_xml import FactLine, context_xml, one_line, query_of
+from eden_memory.errors import NotShown
 from eden_memory.limits import label_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import FactOrigin
@@ -127,16 +128,19 @@ class Remembering:
         most = self._most(asked)
         if not message or not most or (by := self._memory.recalls_by) is None:
             return Found()
-        report = await service.explain_search(
-            [query_of(message, self._settings)],
-            session=who.session,
-            user=who.user,
-            top_k=most,
-            search_type=by,
-            scopes=who.scopes,
-            related=asked.score_threshold is None,
-            recency_weight=asked.recency_weight,
-        )
+        try:
+            report = await service.explain_search(
+                [query_of(message, self._settings)],
+                session=who.session,
+                user=who.user,
+                top_k=most,
+                search_type=by,
+                scopes=who.scopes,
+                related=asked.score_threshold is None,
+                recency_weight=asked.recency_weight,
+            )
+        except NotShown:
+            return Found()
         facts = [fact for fact in report.facts if fact.relevance >= (asked.score_threshold or 0.0)]
         return Found(facts, report.unformed, await self._agents.origins(facts) if facts else {})
 

@@ -2,13 +2,14 @@
 
 import time
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from eden_memory.replay.rebuild.namespace_fill import FillProgress
+if TYPE_CHECKING:  # commands that show a progress need not load the stages
+    from eden_memory.replay.rebuild.namespace_fill import FillProgress
 
 LINE_SECONDS = 5.0
 
@@ -73,7 +74,7 @@ class RebuildProgress(BarOrLines):
             console, "rebuilding", TextColumn("{task.fields[rate]}/s"), TimeRemainingColumn(), rate="0"
         )
 
-    def __call__(self, progress: FillProgress) -> None:
+    def __call__(self, progress: "FillProgress") -> None:
         """Show the newest figures."""
         first, seconds = self.since(progress.done)
         rate = progress.records / seconds if seconds else 0.0
@@ -101,12 +102,12 @@ class TransferProgress(BarOrLines):
         self.say(f"{step}: {done:,}{left}, {rate:,.0f}/s")
 
 
-def _eta(progress: FillProgress, first: int, seconds: float) -> float | None:
+def _eta(progress: "FillProgress", first: int, seconds: float) -> float | None:
     done = progress.done - first
     return None if done <= 0 else (progress.whole - progress.done) * seconds / done
 
 
-def line(progress: FillProgress, rate: float, eta: float | None) -> str:
+def line(progress: "FillProgress", rate: float, eta: float | None) -> str:
     """Return one line without colours."""
     left = "" if eta is None else f", {eta:,.0f} s left"
     bad = f", {progress.unreadable:,} unreadable" if progress.unreadable else ""

@@ -282,6 +282,7 @@ def _described(member: StoredMessage, told: StoredMessage, *, corrected: bool) -
         session_id=member.session_id,
         version=member.version,
         text=None,
+        digest=told.digest if told.version == member.version else None,
         formation_id=member.formation_id,
         changed_after_formation=member.changed_after_formation,
         edit=member.edit,

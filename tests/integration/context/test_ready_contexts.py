@@ -131,6 +131,18 @@ async def test_a_change_of_any_scope_reaches_the_active_sessions_that_see_it(sta
         assert "travel" in xml
 
 
+async def test_what_an_agents_document_keeps_unshown_is_in_no_ready_context(stage: Stage) -> None:
+    await stage.kit.database["agents"].update_one(
+        {"_id": "a"}, {"$set": {"memory_reflections": "form"}}, upsert=True
+    )
+    await stage.kit.put(ADA, blob="Prefers trains.")
+    await opened(stage, "one")
+    assert "trains" not in (await stage.xml("one", "ada") or "")
+    await stage.kit.database["agents"].update_one({"_id": "a"}, {"$set": {"memory_reflections": "on"}})
+    await stage.cache([changed(ADA)])
+    assert "trains" in (await stage.xml("one", "ada") or "")
+
+
 async def test_an_old_session_is_not_made_active_by_a_replay(stage: Stage) -> None:
     await stage.kit.session("one", ["ada"])
     await stage.cache([changed(ONE, now() - 2 * HOUR)])

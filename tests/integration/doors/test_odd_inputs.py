@@ -5,6 +5,7 @@
 import asyncio
 import json
 import logging
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -80,6 +81,18 @@ async def doors(servers: TestServers, gateway: GatewaySettings) -> AsyncGenerato
             await kit.client.drop_database(settings.mongodb.database)
 
 
+@pytest.fixture(params=[0.3, pytest.param(1.0, marks=pytest.mark.slow)], ids=["some", "all"])
+def share(request: pytest.FixtureRequest) -> float:
+    """How many of all requests are made; `some` are the same every time, a dozen odd values for each place."""
+    return request.param
+
+
+def drawn(asked: Iterable[Any], share: float) -> list[Any]:
+    """These requests, or a share of them."""
+    every = list(asked)
+    return random.Random(1).sample(every, int(len(every) * share))
+
+
 async def refused(asked: Iterable[Any], ask: Callable[[Any], Awaitable[str | None]]) -> list[str]:
     """Ask, some at the same time; return what went wrong."""
     waiting, wrong = iter(asked), list[str]()
@@ -95,17 +108,17 @@ async def serves(doors: Doors) -> None:
     assert answer.status_code in (200, 204)
 
 
-async def test_whatever_the_http_api_is_asked_it_answers_or_refuses(doors: Doors) -> None:
+async def test_whatever_the_http_api_is_asked_it_answers_or_refuses(doors: Doors, share: float) -> None:
     async def ask(odd: OddRequest) -> str | None:
         headers = {"content-type": "application/json"} if odd.body is not None else {}
         answer = await doors.http.request(odd.method, odd.path, content=odd.body, headers=headers)
         return f"{answer.status_code} {odd}" if answer.status_code >= 500 else None
 
-    assert await refused(http_requests(), ask) == []
+    assert await refused(drawn(http_requests(), share), ask) == []
     await serves(doors)
 
 
-async def test_whatever_a_model_gives_a_tool_it_gets_a_sentence(doors: Doors) -> None:
+async def test_whatever_a_model_gives_a_tool_it_gets_a_sentence(doors: Doors, share: float) -> None:
     headers = {**SENT, "x-eden-agent": "a"}
 
     async def ask(call: Any) -> str | None:
@@ -115,20 +128,22 @@ async def test_whatever_a_model_gives_a_tool_it_gets_a_sentence(doors: Doors) ->
         broken = answer.status_code >= 500 or "log says why" in told
         return f"{answer.status_code} {body[:200]!r}: {told[:300]}" if broken else None
 
-    assert await refused(mcp_calls(), ask) == []
+    assert await refused(drawn(mcp_calls(), share), ask) == []
     await serves(doors)
 
 
-async def test_whatever_a_chat_holds_the_provider_gets_it_or_the_caller_is_told(doors: Doors) -> None:
+async def test_whatever_a_chat_holds_the_provider_gets_it_or_the_caller_is_told(
+    doors: Doors, share: float
+) -> None:
     async def ask(body: bytes) -> str | None:
         answer = await doors.http.post("/v1/chat/completions", content=body)
         return f"{answer.status_code} {body[:200]!r}" if answer.status_code >= 500 else None
 
-    assert await refused(chats(), ask) == []
+    assert await refused(drawn(chats(), share), ask) == []
     await serves(doors)
 
 
-async def test_whatever_stands_in_an_address_the_inspector_shows_a_page(doors: Doors) -> None:
+async def test_whatever_stands_in_an_address_the_inspector_shows_a_page(doors: Doors, share: float) -> None:
     async def ask(path: str) -> str | None:
         answer = await doors.http.get(path)
         return f"{answer.status_code} {path[:200]}" if answer.status_code >= 500 else None
@@ -142,7 +157,7 @@ async def test_whatever_stands_in_an_address_the_inspector_shows_a_page(doors: D
         )
         return f"{answer.status_code} {text[:100]!r}" if answer.status_code >= 500 else None
 
-    assert await refused(pages(), ask) == []
+    assert await refused(drawn(pages(), share), ask) == []
     assert await refused(TEXTS, send) == []
     await serves(doors)
 

@@ -1,6 +1,7 @@
 """`eden` as a person runs it: a process of its own, told everything by its environment."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ from asyncio.subprocess import Process
 from pathlib import Path
 
 from eden_memory.settings import Settings
+from tests.integration.system import forked_commands
 
 EDEN = (sys.executable, "-m", "eden_memory.cli.main")
 
@@ -47,9 +49,15 @@ def environment(settings: Settings) -> dict[str, str]:
 
 async def eden(settings: Settings, *arguments: str, seconds: float = 60.0) -> str:
     """What a command says; it must end well."""
-    process = await _start(settings, *arguments)
-    said, _ = await asyncio.wait_for(process.communicate(), seconds)
-    assert process.returncode == 0, said.decode()
+    path = await asyncio.to_thread(forked_commands.address)
+    answer, asking = await asyncio.open_unix_connection(path)
+    asking.write(json.dumps([arguments, environment(settings)]).encode() + b"\n")
+    try:
+        whole = await asyncio.wait_for(answer.read(), seconds)
+    finally:
+        asking.close()
+    said, _, code = whole.rpartition(forked_commands.CODE)
+    assert code == b"0", whole.decode()
     return said.decode()
 
 
@@ -66,13 +74,3 @@ async def kill(process: Process) -> None:
     if process.returncode is None:
         process.send_signal(signal.SIGKILL)
     await process.wait()
-
-
-async def _start(settings: Settings, *arguments: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        *EDEN,
-        *arguments,
-        env=environment(settings),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )

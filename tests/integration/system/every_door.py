@@ -1,6 +1,5 @@
 """Everything that every door says to one asker: Python, HTTP, MCP, gateway, commands, and the ready contexts."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +17,7 @@ from eden_memory.search.search_requests import SearchedKind
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import doors_of
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of
-from tests.integration.system.commands import EDEN, environment
+from tests.integration.system.commands import EDEN, eden, environment
 from tests.integration.system.running_system import AGENT, System
 from tests.model_server.chat_upstream import chat_upstream
 
@@ -143,17 +142,8 @@ class EveryDoor:
         return {"gateway": str([one for one in self.chats.came.messages if one["role"] != "user"])}
 
     async def _command(self, *arguments: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *EDEN,
-            *arguments,
-            *(() if arguments[0] == "context" else ("--agent", AGENT)),
-            env=environment(self.running.settings),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, error = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0, error.decode()
-        return out.decode()
+        agent = () if arguments[0] == "context" else ("--agent", AGENT)
+        return await eden(self.running.settings, *arguments, *agent)
 
     async def _stdio(self, asker: Asker, questions: Sequence[str]) -> str:
         command, *arguments = EDEN

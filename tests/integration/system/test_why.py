@@ -1,6 +1,5 @@
 """Why something is remembered so, or is not: asked at every door, told only to who may see it."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from uuid import uuid4
@@ -11,7 +10,7 @@ from eden_memory.doctor.mongodb_checks import rooms
 from eden_memory.memory.memory_views import Explained
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import MemorySettings, Settings
-from tests.integration.system.commands import EDEN, environment
+from tests.integration.system.commands import eden
 from tests.integration.system.every_door import HEADERS, EveryDoor, every_door
 from tests.integration.system.obedient_model import WORD
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -199,12 +198,7 @@ async def test_every_door_answers_why(shared: System, doors: EveryDoor) -> None:
     }
     answer = await doors.http.post("/mcp", content=json.dumps(body), headers=HEADERS)
     assert '"waiting"' in answer.text.replace("\\", "")
-    process = await asyncio.create_subprocess_exec(
-        *(*EDEN, "why", "Pixel waits", "--user", user, "--agent", AGENT),
-        env=environment(shared.settings),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
-    assert "message Pixel waits at the door." in out.decode()
-    assert "waiting: no window holds it yet" in out.decode()
+    said = await eden(shared.settings, "why", "Pixel waits", "--user", user, "--agent", AGENT)
+    assert "message Pixel waits at the door." in said
+    assert "waiting: no window holds it yet" in said
     assert (await doors.http.get(f"/v1/agents/{AGENT}/why", params={"text": " "})).status_code == 422

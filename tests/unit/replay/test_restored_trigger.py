@@ -104,10 +104,13 @@ def waiting(store: MemoryStore) -> dict[str, list[str]]:
 
 
 def homes(windows: list[FormationRequested]) -> dict[str, str]:
-    """Each message's window; a message in two of them is an error."""
+    """Each message's window; a message in two of them is an error, unless an edit made the later one."""
     found: dict[str, str] = {}
-    for one in {one.formation_id: one for one in windows}.values():
+    every = {one.formation_id: one for one in windows}.values()
+    for one in sorted(every, key=lambda one: one.closed_because == "edited"):
         for ref in one.messages:
+            if one.closed_because == "edited":
+                found[ref.message_id] = one.formation_id
             assert found.setdefault(ref.message_id, one.formation_id) == one.formation_id, ref
     return found
 
