@@ -235,4 +235,5 @@ async def test_by_the_offline_rules_too_an_older_session_that_comes_later_overru
         for fact in older:
             history = json.loads(await eden(offline, "history", fact.fact_id, *mine, "--json"))
             assert (fact.retired_because, fact.replaced_by in ids) == ("contradicted", True)
+            assert fact.retired_at is not None
             assert (MAY <= fact.retired_at < NOW, len(history["versions"])) == (True, 1)
