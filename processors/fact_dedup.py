@@ -221,7 +221,7 @@ class FactDedup:
         )
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
         decisions, words = answer.value.decisions, self._limits.fact_words
-        work.compared = compared(asked, decisions, shown, words, answer.call, self._unrelated)
+        work.compared = compared(asked, decisions, shown, words, answer.call, self._unrelated, times)
         merged = work.compared.merged_texts()
         hashes = [fact_hash(text) for text in merged]
         work.hashes.update(hashes)

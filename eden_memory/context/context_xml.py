@@ -16,6 +16,7 @@ from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.memory.snapshot_projection import oldest_first
 from eden_memory.mongo.document_fields import cut
 from eden_memory.redaction import without_secrets, without_unseen
+from eden_memory.schemas.documents import RecentFact
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import FORMED_KINDS, FormedKind, Scope
 from eden_memory.settings import MemorySettings, Settings
@@ -26,6 +27,9 @@ NOTICE = (
 
 RECENT_WORDS = 400
 """Words of messages that are not formed yet; the newest are shown."""
+
+LASTING_WORDS = 150
+"""Words of lasting facts that stand beside the newest ones; more than one line has."""
 
 LONGEST_MESSAGE = 80
 """Words of one message that is not formed yet."""
@@ -59,7 +63,9 @@ def context_xml(
     """
     parts = [*_memories(shown)] if "reflections" in shows else []
     if "facts" in shows:
-        parts += _facts("Facts", newest_facts(shown, now, settings), now)
+        newest = newest_facts(shown, now, settings)
+        parts += _listed("LastingFacts", _lasting(shown, newest, now, settings), 2)
+        parts += _facts("Facts", newest, now)
     parts += _listed("Recent", _recent(recent, now, RECENT_WORDS), 2)
     parts += _facts("RetrievedFacts", retrieved, now)
     if not (parts and shows):
@@ -69,14 +75,11 @@ def context_xml(
 
 def newest_facts(shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings) -> list[FactLine]:
     """Return the newest facts of all scopes, newest first, within the number and age that settings allow."""
-    days = settings.context_days
-    oldest = None if days is None else now - timedelta(days=days)
     found = [
         (fact.valid_from, fact.content, visible.scope)
         for visible in shown
         for fact in visible.snapshot.recent_facts
-        if (oldest is None or fact.valid_from >= oldest)
-        and (fact.expires_at is None or fact.expires_at > now)
+        if _is_shown(fact, now, settings)
     ]
     found.sort(key=itemgetter(0, 1), reverse=True)
     return [
@@ -84,9 +87,39 @@ def newest_facts(shown: Sequence[VisibleScope], now: datetime, settings: MemoryS
     ]
 
 
+def _is_shown(fact: RecentFact, now: datetime, settings: MemorySettings) -> bool:
+    """Return whether a fact has not expired, and is not older than settings allow."""
+    days = settings.context_days
+    young = days is None or fact.valid_from >= now - timedelta(days=days)
+    return young and (fact.expires_at is None or fact.expires_at > now)
+
+
+def _lasting(
+    shown: Sequence[VisibleScope], newest: Sequence[FactLine], now: datetime, settings: MemorySettings
+) -> list[str]:
+    """Return the lasting facts that the newest ones lack, within a number of words.
+
+    They are dated, not aged, so that the text stays the same from turn to turn.
+    """
+    listed = {(fact.scope, fact.content) for fact in newest}
+    lines, words = list[str](), LASTING_WORDS
+    for visible in shown:
+        for fact in visible.snapshot.lasting_facts:
+            if (visible.scope, fact.content) in listed or not _is_shown(fact, now, settings):
+                continue
+            if not (text := one_line(fact.content)):
+                continue
+            if (words := words - max(words_of(text), len(text) // CHARACTERS_OF_A_WORD)) < 0:
+                break
+            lines.append(f"[{_label(visible.scope)}] {text} ({fact.valid_from:%Y-%m-%d})")
+    return lines
+
+
 def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:
     """Return when the next fact of a context built now expires; None: none does."""
-    times = (fact.expires_at for visible in shown for fact in visible.snapshot.recent_facts)
+    snapshots = [visible.snapshot for visible in shown]
+    facts = (fact for of in snapshots for fact in (*of.recent_facts, *of.lasting_facts))
+    times = (fact.expires_at for fact in facts)
     return min((time for time in times if time is not None and time > now), default=None)
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from eden_memory.directory.participants import given_to_all
-from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
+from eden_memory.formation.decision_plan import NO_TIMES, DecisionPlan, NumberedFact
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
@@ -76,6 +76,8 @@ class Comparison:
         default_factory=dict[str, tuple[Considered, ...]]
     )
     as_shown: Mapping[str, str] = field(default_factory=dict[str, str])
+    times: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    """When what is shown was said, by fact id."""
     call: Call | None = None
     void: int = 0
 
@@ -89,9 +91,8 @@ class Comparison:
         if near is None:
             return _refusal(choice.decision, "the two facts were not compared")
         new, known = self.as_shown[fact_id], self.as_shown[choice.target]
-        same = choice.decision == "NONE" or (
-            choice.text is not None and normalised(choice.text) == normalised(known)
-        )
+        late, text = self._is_late(fact_id, choice.target), normalised(choice.text or "")
+        same = choice.decision == "NONE" or (text == normalised(known) and not late)
         least_alike, least_shared = SAME if same else ABOUT
         reached = (near >= least_alike, _share(new, known) >= least_shared)
         if not any(reached):
@@ -102,9 +103,17 @@ class Comparison:
             )
         if same and _numbers(new) - _numbers(known):
             return _refusal(choice.decision, "the new fact names another number")
-        if choice.text is not None and not same and not _merges(choice.text, new, known):
+        one_alone = late and text in (normalised(new), normalised(known))
+        later, earlier = (known, new) if late else (new, known)
+        merges = choice.text is None or same or one_alone or _merges(choice.text, later, earlier)
+        if not merges:
             return _refusal(choice.decision, "its text leaves out what the facts say")
         return None
+
+    def _is_late(self, fact_id: str, known: str) -> bool:
+        """Return whether a new fact was said before the one that it was compared with."""
+        said, since = self.times.get(fact_id), self.times.get(known)
+        return said is not None and since is not None and said < since
 
 
 def compared(
@@ -114,10 +123,11 @@ def compared(
     words: int,
     call: Call | None = None,
     unrelated: float = 0.5,
+    times: Mapping[str, datetime] = NO_TIMES,
 ) -> Comparison:
     """Check an answer against what was shown (`texts`, by fact id); of two decisions on a fact the first counts.
 
-    `unrelated`: (1 + cosine) / 2 of unrelated texts.
+    `unrelated`: (1 + cosine) / 2 of unrelated texts. `times`: when the facts were said.
     """
     names = [fact_id for fact_id, _ in plan.known] + [fact.fact_id for fact in plan.new]
     choices: dict[str, SettledDecision] = {}
@@ -148,6 +158,7 @@ def compared(
         often=frozenset(decision for decision, count in counted.items() if count > MANY),
         considered={fact.fact_id: plan.considered(fact) for fact in plan.new},
         as_shown=texts,
+        times=times,
         call=call.model_copy(update={"items": len(plan.new)}) if call is not None else None,
     )
     doubts = {fact_id: checked.doubt(fact_id, choice) for fact_id, choice in choices.items()}
@@ -169,17 +180,17 @@ def _share(one: str, other: str) -> float:
     return len(said & known) / max(1, min(len(said), len(known)))
 
 
-def _merges(text: str, new: str, known: str) -> bool:
-    """Return whether a merged text has words of both facts, one that only the new one has, and its numbers.
+def _merges(text: str, later: str, earlier: str) -> bool:
+    """Return whether a merged text has words of both facts, one that only the later one has, and its numbers.
 
-    The new fact itself may replace the known one, as a DELETE would.
+    The later fact itself may replace the earlier one, as a DELETE would.
     """
-    if normalised(text) == normalised(new):
+    if normalised(text) == normalised(later):
         return True
-    said, stated, before = set(_parts(text)), _beginnings(new), _beginnings(known)
+    said, stated, before = set(_parts(text)), _beginnings(later), _beginnings(earlier)
     both = all(words and len(said & words) >= ABOUT[1] * len(words) for words in (stated, before))
     added = {word for word in stated - before if not word.isdigit()}
-    return both and (not added or bool(said & added)) and not _numbers(new) - _numbers(text)
+    return both and (not added or bool(said & added)) and not _numbers(later) - _numbers(text)
 
 
 def _beginnings(text: str) -> set[str]:
@@ -295,7 +306,7 @@ class DecisionResolver:
             self._join(stated, target, cause)
             return True
         over_given = stated.command is None and _is_given(target.sources) and not _is_given(stated.sources)
-        if choice.decision == "DELETE":
+        if choice.decision == "DELETE" or _is_overruled(stated, target, choice.text):
             return self._replace(stated, choice, target, cause, overruled=over_given)
         return not over_given and self._update(stated, choice, target, cause)
 
@@ -444,6 +455,18 @@ class DecisionResolver:
 def _is_given(sources: Sequence[SourceMessage]) -> bool:
     """Tell whether the operator gave it to all: no user's words may change it or take its place."""
     return any(given_to_all(source.session_id) for source in sources)
+
+
+def _is_overruled(stated: Stated, by: KnownFact, merged: str | None) -> bool:
+    """Return whether an older statement and a newer fact cannot both hold, though the answer was UPDATE.
+
+    The merged text is then one of the two alone, and leaves out words of the other.
+    """
+    if merged is None or stated.said_at >= by.valid_from:
+        return False
+    said, known, text = _words(stated.text), _words(by.text), normalised(merged)
+    dropped = {normalised(by.text): said - known, normalised(stated.text): known - said}
+    return bool(dropped.get(text))
 
 
 def _words(text: str) -> set[str]:

@@ -364,6 +364,8 @@ class StoredScope:
     """The highest blob version ever given; read only where there is no snapshot."""
     other_facts: tuple[RecentFact, ...] = ()
     """The newest active facts beside `facts`, if one of the snapshot's list may leave it."""
+    other_lasting: tuple[RecentFact, ...] = ()
+    """The lasting facts beside `facts`, if the snapshot's list of them is full and one may leave it."""
     other_reflections: tuple[BufferedReflection, ...] = ()
     """The oldest buffered reflections beside `reflections`, if the snapshot's buffer is full."""
 

@@ -15,6 +15,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.memory.lasting_facts import lasting
 from eden_memory.memory.memory_batch import AppliedScope, Projected, ScopeBatch, ScopeWrite, StoredScope
 from eden_memory.memory.memory_index_store import deletions
 from eden_memory.memory.projection import project
@@ -28,6 +29,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     BUFFER,
     HISTORY,
+    LASTING_FACTS,
     RECENT_FACTS,
     BufferedReflection,
     Consolidated,
@@ -214,6 +216,11 @@ class MemoryLoading:
             order = [("valid_from", -1), ("_id", 1)]
             rows = await _read(self._of.facts, Fact, query, {"embedding": 0}, sort=order, limit=RECENT_FACTS)
             scope.other_facts = tuple(map(recent_fact, rows))
+        kept = {fact.fact_id for fact in snapshot.lasting_facts}
+        if len(kept) == LASTING_FACTS and kept & set(scope.facts):
+            query = {"scope_key": batch.key, "active": True, "_id": {"$nin": list(scope.facts)}}
+            rows = await _read(self._of.facts, Fact, query, {"embedding": 0, "history": 0})
+            scope.other_lasting = tuple(lasting(map(recent_fact, rows))[:LASTING_FACTS])
         leaves = batch.blobs or batch.gone_blobs or batch.gone_reflections or batch.retired
         if len(snapshot.buffer) >= BUFFER and leaves:
             scope.other_reflections = await self._oldest_buffered(batch.key, list(scope.reflections))

@@ -6,9 +6,11 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from eden_memory.limits import SHOWN_OF_A_BUFFER
+from eden_memory.memory.lasting_facts import lasting
 from eden_memory.memory.memory_batch import Part, ScopeBatch, StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     BUFFER,
+    LASTING_FACTS,
     RECENT_FACTS,
     BufferedReflection,
     Consolidated,
@@ -47,6 +49,7 @@ def snapshot_after(
             **_blob(blob),
             "buffer": buffer,
             "recent_facts": _recent(base, stored, facts),
+            "lasting_facts": _lasting(base, stored, facts),
             "active_facts": base.active_facts + _active(facts.values()) - _active(stored.facts.values()),
             "applied": max(base.applied, batch.outcome - 1),
             "highest_blob_version": max(
@@ -126,6 +129,17 @@ def _recent(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> t
     found.sort(key=itemgetter(1), reverse=True)
     newest = (fact for _, _, fact in found[:RECENT_FACTS])
     return tuple(recent_fact(fact) if isinstance(fact, Fact) else fact for fact in newest)
+
+
+def _lasting(base: Snapshot, stored: StoredScope, facts: Mapping[str, Fact]) -> tuple[RecentFact, ...]:
+    """Return the lasting facts of a user; other scopes have none."""
+    if base.scope != "user":
+        return ()
+    touched = {*facts, *stored.facts}
+    known = {fact.fact_id: fact for fact in (*base.lasting_facts, *stored.other_lasting)}
+    found = [fact for name, fact in known.items() if name not in touched]
+    found += [recent_fact(fact) for fact in facts.values() if fact.active]
+    return tuple(lasting(found)[:LASTING_FACTS])
 
 
 def _buffer(

@@ -60,7 +60,7 @@ class SnapshotCache:
 
 
 def _bytes_of(snapshot: Snapshot) -> int:
-    entries = (*snapshot.buffer, *snapshot.recent_facts)
+    entries = (*snapshot.buffer, *snapshot.recent_facts, *snapshot.lasting_facts)
     texts = sum(sys.getsizeof(entry.content) for entry in entries) + sys.getsizeof(snapshot.blob)
     return SNAPSHOT_BYTES + ENTRY_BYTES * len(entries) + texts
 
@@ -254,9 +254,8 @@ def _without(shot: Snapshot, facts: Set[str], reflections: Set[str], blobs: Set[
         return shot
     return shot.model_copy(
         update={
-            "recent_facts": tuple(
-                recent_fact for recent_fact in shot.recent_facts if recent_fact.fact_id not in facts
-            ),
+            "recent_facts": tuple(fact for fact in shot.recent_facts if fact.fact_id not in facts),
+            "lasting_facts": tuple(fact for fact in shot.lasting_facts if fact.fact_id not in facts),
             "buffer": tuple(
                 reflection for reflection in shot.buffer if reflection.reflection_id not in reflections
             ),

@@ -23,6 +23,7 @@ from eden_memory.schemas.documents.inbox import (
 from eden_memory.schemas.documents.memory import (
     BUFFER,
     HISTORY,
+    LASTING_FACTS,
     RECENT_FACTS,
     Access,
     BlobVersion,
@@ -107,6 +108,7 @@ __all__ = [
     "BUFFER",
     "DOCUMENTS",
     "HISTORY",
+    "LASTING_FACTS",
     "RECENT_FACTS",
     "Access",
     "Answer",

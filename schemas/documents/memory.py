@@ -16,6 +16,7 @@ HISTORY = 20
 """Versions that a fact or blob keeps."""
 BUFFER = 2_000
 RECENT_FACTS = 40
+LASTING_FACTS = 40
 
 
 class _Scoped(Document):
@@ -280,6 +281,8 @@ class Snapshot(_Scoped):
     """What no blob has absorbed, by `said_at`, oldest first; of more than 2,000 the oldest."""
     recent_facts: Annotated[tuple[RecentFact, ...], Field(max_length=RECENT_FACTS)] = ()
     """The 40 active facts that were said last, newest first."""
+    lasting_facts: Annotated[tuple[RecentFact, ...], Field(max_length=LASTING_FACTS)] = ()
+    """User scopes: of the active facts about health, family, names, home and work 40, those about health first."""
     active_facts: Count = 0
     applied: Count = 0
     """The highest decision number that is in, with all before it (`KEY#n`)."""

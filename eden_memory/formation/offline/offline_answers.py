@@ -215,6 +215,7 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     In doubt both stay: texts about different subjects mean nothing for each other, and the same is only what brings
     no word of its own, in the same tense, order and mood.
     """
+    new, old = (pattern("{moved_home}").sub("now lives in", text) for text in (new, old))
     if _speaks_of(new) != _speaks_of(old):
         return "ADD"
     said, known = content(new), content(old)
@@ -224,13 +225,30 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
         return "NONE"
     told, about = said - _values(new), known - _values(old)
     if says(new, "changed"):
-        kinds, alike = (dates, numbers, names), bool(told & about)
-        share = len(told & about) / max(min(len(told), len(about)), 1)
-        alike = alike and share >= (0.3 if similarity >= 0.85 else 0.5)
+        actor, least = content(new.split()[0]) & _speaks_of(new), 0.3 if similarity >= 0.85 else 0.5
+        alike = _common(told, about) >= least
+        same_thing = not (told | about) - actor or _common(told - actor, about - actor) >= least
+        kinds = (dates, numbers, names) if same_thing else (dates, numbers)  # who does two things does both
     else:
         kinds, alike = (dates, numbers), bool(told) and told == about and names(new) <= names(old)
     corrected = any(of(new) and of(old) and not of(new) <= of(old) for of in kinds)
+    corrected = corrected and not _counts_others(new, old)
     return "UPDATE" if alike and corrected and not (_is_past(new) or _is_past(old)) else "ADD"
+
+
+def _common(some: frozenset[str], others: frozenset[str]) -> float:
+    """Return the share of the fewer words that are in both; 0 without words."""
+    return len(some & others) / max(min(len(some), len(others)), 1)
+
+
+def _counts_others(new: str, old: str) -> bool:
+    """Return whether the numbers of two texts count different things: `grew to 12 people`, `has 3 offices`."""
+    counted = [
+        content(" ".join(pattern(r"(?<!\w)(?:\d[\d.,:]*|{counts}) ([^\W\d_]+)").findall(text)))
+        - _measures(text)
+        for text in (new, old)
+    ]
+    return all(counted) and not counted[0] & counted[1]
 
 
 def _contradicts(new: str, old: str) -> bool:
@@ -248,7 +266,8 @@ def _contradicts(new: str, old: str) -> bool:
 
 def _speaks_of(text: str) -> frozenset[str]:
     """Return the words before the verb, without dates, numbers and what stands behind a comma."""
-    heads = (text[: found.start()].partition(",")[0] for found in pattern("{finite}|{ended}").finditer(text))
+    said = pattern(r"^{starting},? ").sub("", text)
+    heads = (said[: found.start()].partition(",")[0] for found in pattern("{finite}|{ended}").finditer(said))
     found = (content(head) - _measures(head) for head in heads)
     return next((words for words in found if words), content(""))
 
@@ -267,8 +286,9 @@ def _names_in_order(text: str) -> list[str]:
 
 
 def _is_past(text: str) -> bool:
-    """Return whether a text tells of the past; `is planned` does not."""
-    return says(pattern(r"\b(?:is|are|be|being|gets?) \w+ed\b").sub("", text), "past")
+    """Return whether a text tells of the past; `is planned` does not, nor what changed `to` a value that holds."""
+    unpast = r"\b(?:is|are|be|being|gets?) \w+ed\b|(?:\b(?:has|have|had|was|were|been) )*{changed}(?= to\b)"
+    return says(pattern(unpast).sub("", text), "past")
 
 
 def judge(material: PropagationMaterial) -> JudgedReflections:
@@ -287,14 +307,15 @@ def decide(material: DecisionMaterial) -> FactDecisions:
 def _decision(
     number: int, material: DecisionMaterial, shown: tuple[KnownLine | NewFact, ...]
 ) -> FactDecision | None:
-    """Decide by the nearest fact that it means something for; an older value overrules nothing."""
+    """Decide by the nearest fact that it means something for."""
     new, known = material.new[number - 1], len(material.known)
     nearest_first = sorted(zip(new.similarities, new.candidates, strict=True), reverse=True)
     for similarity, existing in nearest_first:
         other = shown[existing - 1]
         decision = meaning_of(new.text, other.text, similarity)
-        if decision == "UPDATE" and _older(new, other):
-            decision = "DELETE"
+        if decision != "NONE" and _older(new, other):  # judged as if it had come first; it overrules nothing
+            overruled = meaning_of(other.text, new.text, similarity) in ("UPDATE", "DELETE")
+            decision = "DELETE" if overruled else "ADD"
         if decision != "ADD":
             text = cut_at_sentence(new.text, material.words) if decision == "UPDATE" else None
             return FactDecision(

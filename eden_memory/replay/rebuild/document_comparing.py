@@ -44,13 +44,13 @@ def says_something(row: Shown) -> bool:
 def content_of(row: Shown) -> dict[str, Any]:
     """The document without what is not content, nulls included: an absent field and a null one are equal."""
     content = {name: value for name, value in row.items() if name not in NOT_CONTENT and value is not None}
-    if "recent_facts" in content:
-        content["recent_facts"] = sorted(map(_undated, content["recent_facts"]), key=itemgetter("fact_id"))
+    for name in {"recent_facts", "lasting_facts"} & content.keys():
+        content[name] = sorted(map(_undated, content[name]), key=itemgetter("fact_id"))
     return content
 
 
 def _undated(fact: Shown) -> dict[str, Any]:
-    """A recent fact of a snapshot: its date, and its place in the list, follow from the fact's own document."""
+    """A fact of a snapshot: its date, and its place in the list, follow from the fact's own document."""
     return {name: value for name, value in fact.items() if name != "valid_from"}
 
 

@@ -16,7 +16,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import AppliedScope, memory_batch
 from eden_memory.memory.memory_store import SMALL_SCOPE
 from eden_memory.mongo.documents import document_of
-from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
+from eden_memory.schemas.documents import BUFFER, LASTING_FACTS, RECENT_FACTS, Fact
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
@@ -258,6 +258,19 @@ async def test_older_facts_come_up_into_the_snapshot_for_those_that_leave(databa
     found = await snapshot(database, USER.key)
     assert [one.fact_id for one in found.recent_facts] == [f"f{n}" for n in range(count - 5, 5, -1)]
     assert found.active_facts == count - 4
+
+
+async def test_older_lasting_facts_come_up_into_the_snapshot_for_those_that_leave(database: Database) -> None:
+    store = store_of(database)
+    told = [fact("nuts", text="Ana is allergic to nuts.")]
+    told += [fact(f"h{n}", text=f"Ana lives in house {n}.", at=n + 1) for n in range(LASTING_FACTS + 2)]
+    await apply(store, [delivered(one) for one in told])
+    gone = [fact("nuts", 2, "Ana is allergic to nuts.", retired=True)]
+    gone += [fact("h9", 2, "Ana lives in house 9.", at=10, retired=True)]
+    await apply(store, [delivered(one) for one in gone])
+    found = await snapshot(database, USER.key)
+    newest = [f"h{n}" for n in range(LASTING_FACTS + 1, -1, -1) if n != 9]
+    assert [one.fact_id for one in found.lasting_facts] == newest[:LASTING_FACTS]
 
 
 async def test_a_full_buffer_is_filled_up_when_some_of_it_is_absorbed(database: Database) -> None:

@@ -1,5 +1,6 @@
 """History that is written late, the newer session first: what was said last holds, at every door."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from eden_memory.errors import Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from tests.integration.system.commands import eden
 from tests.integration.system.every_door import every_door
 from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.model_server.serving import Serving
@@ -18,42 +20,44 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 MAY, JANUARY = NOW - timedelta(days=2), NOW - timedelta(days=140)
 
 
-async def contradicted(shared: System, user: str, gate: str) -> tuple[str, list[str], list[str]]:
-    """Two sessions are written now: the newer first, then one of months before that says otherwise."""
+async def contradicted(shared: System, user: str, gate: str, how: str) -> tuple[str, list[str], list[str]]:
+    """Two sessions are written now: the newer first, then one of months before that says otherwise.
+
+    The model answers DELETE ("instead"), or an UPDATE whose text is the older statement alone ("moreover").
+    """
     newer, older = await shared.session(user), await shared.session(user)
-    may = await shared.told(
-        newer, user, f"fact user: The code of the {gate} gate is 7776 same-{gate} instead", at=MAY
-    )
-    january = await shared.told(
-        older, user, f"fact user: The code of the {gate} gate is 6687 same-{gate} instead", at=JANUARY
-    )
+    told = f"fact user: The code of the {gate} gate is {{}} same-{gate} {how}"
+    may = await shared.told(newer, user, told.format("7776"), at=MAY)
+    january = await shared.told(older, user, told.format("6687"), at=JANUARY)
     return newer, may, january
 
 
-async def test_what_was_said_last_holds_though_it_was_written_first(shared: System) -> None:
-    session, _, _ = await contradicted(shared, "ida", "garden")
-    assert await shared.facts("ida") == ["The code of the garden gate is 7776 same-garden instead"]
-    context = await shared.shows(session, "ida", "7776", without=["6687"])
+@pytest.mark.parametrize("how", ["instead", "moreover"])
+async def test_what_was_said_last_holds_though_it_was_written_first(shared: System, how: str) -> None:
+    user = f"ida-{how}"
+    session, _, _ = await contradicted(shared, user, "garden", how)
+    assert await shared.facts(user) == [f"The code of the garden gate is 7776 same-garden {how}"]
+    context = await shared.shows(session, user, "7776", without=["6687"])
     assert "(2d ago)" in context
     service = shared.service
-    found = await service.search_facts("the code of the garden gate", session=session, user="ida")
+    found = await service.search_facts("the code of the garden gate", session=session, user=user)
     assert [(one.content.split()[7], one.said_at, one.valid_from) for one in found] == [("7776", MAY, MAY)]
     assert found[0].formed_at > MAY
     then = await service.search_facts(
-        "the code of the garden gate", session=session, user="ida", as_of=MAY - timedelta(days=1)
+        "the code of the garden gate", session=session, user=user, as_of=MAY - timedelta(days=1)
     )
     assert [one.content.split()[7] for one in then] == ["6687"]
     before = await service.search_facts(
-        "the code of the garden gate", session=session, user="ida", as_of=JANUARY - timedelta(days=1)
+        "the code of the garden gate", session=session, user=user, as_of=JANUARY - timedelta(days=1)
     )
     assert list(before) == []
-    (older,) = (await service.list_facts(user="ida", active=False)).items
+    (older,) = (await service.list_facts(user=user, active=False)).items
     assert (older.retired_because, older.replaced_by) == ("contradicted", found[0].fact_id)
     assert (older.said_at, older.retired_at) == (JANUARY, MAY)
     for since, before, code in ((MAY, NOW, "7776"), (JANUARY, MAY, "6687")):
-        listed = await service.list_facts(user="ida", active=None, since=since, until=before)
+        listed = await service.list_facts(user=user, active=None, since=since, until=before)
         assert [one.content.split()[7] for one in listed.items] == [code]
-    history = await service.history(older.fact_id, user="ida")
+    history = await service.history(older.fact_id, user=user)
     assert [(one.version, one.valid_from) for one in history.versions] == [(1, JANUARY)]
 
 
@@ -201,3 +205,35 @@ async def test_history_that_is_read_in_overrules_nothing_that_is_said_while_it_i
             assert await running.facts("ned") == ["The code of the yard gate is 7776 same-yard instead"]
             (older,) = (await running.service.list_facts(user="ned", active=False)).items
             assert (older.said_at, older.valid_from) == (JANUARY, JANUARY)
+
+
+async def test_by_the_offline_rules_too_an_older_session_that_comes_later_overrules_nothing(
+    settings: Settings, shared_models: Serving
+) -> None:
+    offline = fast(settings, shared_models).model_copy(update={"llm": "offline"})
+    now = ("I live in Linz now.", "I work at Bosch now.", "My rent increased to 1,050 euros.")
+    then = ("I live in Graz.", "I work at Siemens.", "My rent is 900 euros.")
+    current = ["User lives in Linz now.", "User works at Bosch now.", "User's rent increased to 1,050 euros."]
+    async with system(offline, shared_models) as running:
+        for said, at in ((now, MAY), (then, JANUARY)):
+            session = await running.session("ada")
+            names = await running.write(session, "ada", *said, at=at)
+            await running.form(session)
+            await running.formed(names, len(said))
+        mine = ("--user", "ada", "--agent", AGENT)
+        listed = json.loads(await eden(offline, "facts", *mine, "--json"))["items"]
+        assert sorted(fact["content"] for fact in listed if fact["active"]) == current, listed
+        found = await running.service.search_facts("Where does the user live and work?", user="ada")
+        assert sorted(fact.content for fact in found) == current
+        older = (await running.service.list_facts(user="ada", active=False)).items
+        assert sorted(fact.content for fact in older) == [
+            "User lives in Graz.",
+            "User works at Siemens.",
+            "User's rent is 900 euros.",
+        ]
+        ids = {fact["fact_id"] for fact in listed}
+        for fact in older:
+            history = json.loads(await eden(offline, "history", fact.fact_id, *mine, "--json"))
+            assert (fact.retired_because, fact.replaced_by in ids) == ("contradicted", True)
+            assert fact.retired_at is not None
+            assert (MAY <= fact.retired_at < NOW, len(history["versions"])) == (True, 1)

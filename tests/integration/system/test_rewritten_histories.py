@@ -1,6 +1,7 @@
 """Applications that delete a session's messages and write all of them again, with each turn and under new ids."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -112,6 +113,19 @@ async def test_a_deletion_hides_at_once_and_what_is_written_again_is_shown_again
     assert await _found(patient, other, "ada", "blue bicycle") == ["Ada rides a blue bicycle."]
     await history.settled()
     assert await calls(patient) == before
+
+
+async def test_a_deletion_hides_a_lasting_fact_that_newer_ones_have_displaced(patient: System) -> None:
+    session, other = await patient.session("ina"), await patient.session("ina")
+    then = datetime.now(UTC) - timedelta(days=60)
+    names = await patient.told(session, "ina", "fact user: Ina is allergic to nuts.", at=then)
+    for first in (0, 25):
+        newer = [f"fact user: Ina mended webhook {number}." for number in range(first, first + 25)]
+        await patient.told(session, "ina", "\n".join(newer), at=then + timedelta(days=1 + first))
+    await patient.shows(other, "ina", "<LastingFacts>", "allergic to nuts", "webhook 49.")
+    await patient.source["messages"].delete_one({"_id": names[0]})
+    await patient.shows(other, "ina", "webhook 49.", without=["nuts"])
+    assert "Ina is allergic to nuts." in await patient.facts("ina"), "nothing is erased yet"
 
 
 async def test_equal_texts_are_matched_one_to_one(patient: System) -> None:

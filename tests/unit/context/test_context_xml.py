@@ -58,6 +58,31 @@ def test_the_whole_context_reads_as_specified() -> None:
     assert context_xml(EVERYTHING, NOON, MemorySettings()) == EXPECTED
 
 
+def test_lasting_facts_stand_beside_the_newest_within_their_words_and_are_not_said_twice() -> None:
+    nuts = fact("Ada is allergic to <nuts>.", before(days=60), 1)
+    homes = tuple(
+        fact(f"Ada lives in house {number} of the street.", before(days=70), 2 + number)
+        for number in range(39)
+    )
+    newest = tuple(fact(f"fact {number}", before(hours=number), 100 + number) for number in range(40))
+    scopes = [shown(USER, recent_facts=newest, lasting_facts=(nuts, *homes))]
+    xml = context_xml(scopes, NOON, MemorySettings())
+    root = ElementTree.fromstring(xml)
+    lines = [line.strip() for line in (root.findtext("LastingFacts") or "").strip().splitlines()]
+    assert lines[0] == "- [user] Ada is allergic to <nuts>. (2026-01-01)"
+    assert sum(len(line.split(maxsplit=2)[2].rsplit(maxsplit=1)[0].split()) for line in lines) in range(
+        140, 151
+    )
+    assert xml.index("<LastingFacts>") < xml.index("<Facts>")
+    few = [shown(USER, recent_facts=(*newest[:3], nuts), lasting_facts=(nuts,))]
+    assert context_xml(few, NOON, MemorySettings()).count("nuts") == 1
+    assert "<LastingFacts>" in context_xml(few, NOON, MemorySettings(context_facts=3))
+    assert "nuts" not in context_xml(scopes, NOON, MemorySettings(), shows={"reflections"})
+    assert "nuts" not in context_xml(scopes, NOON, MemorySettings(context_days=59))
+    ended = nuts.model_copy(update={"expires_at": before(hours=1)})
+    assert context_xml([shown(USER, lasting_facts=(ended,))], NOON, MemorySettings()) == ""
+
+
 def test_nothing_to_show_is_an_empty_text() -> None:
     assert context_xml([shown(AGENT), shown(USER)], NOON, MemorySettings()) == ""
 
@@ -166,11 +191,12 @@ def several(scope: Scope, contents: list[str]) -> VisibleScope:
     buffer = tuple(reflection(one, before(minutes=60 - n), n) for n, one in enumerate(contents[:4]))
     facts = tuple(fact(one, before(hours=1 + n), n) for n, one in enumerate(contents))
     blob = contents[0] if contents else None
-    return VisibleScope(scope, shown(scope).limits, _bare(scope, blob, buffer, facts))
+    return VisibleScope(scope, shown(scope).limits, _bare(scope, blob, buffer, facts[1:], facts[:1]))
 
 
-def _bare(scope: Scope, blob: str | None, buffer: object, facts: object) -> Snapshot:
-    return shown(scope).snapshot.model_copy(update={"blob": blob, "buffer": buffer, "recent_facts": facts})
+def _bare(scope: Scope, blob: str | None, buffer: object, facts: object, lasting: object) -> Snapshot:
+    parts = {"blob": blob, "buffer": buffer, "recent_facts": facts, "lasting_facts": lasting}
+    return shown(scope).snapshot.model_copy(update=parts)
 
 
 @given(
@@ -186,12 +212,12 @@ def test_no_content_or_name_breaks_out_of_its_element(contents: list[str], name:
         return
     root = ElementTree.fromstring(xml)
     assert root.tag == "MemoryContext"
-    known = {"AgentMemory", "UserMemory", "SessionMemory", "Facts", "RetrievedFacts"}
+    known = {"AgentMemory", "UserMemory", "SessionMemory", "LastingFacts", "Facts", "RetrievedFacts"}
     inner = {"Consolidated", "RecentReflections", "MemoryShard"}
     assert {one.tag for one in root} <= known
     assert {one.tag for one in root.iter()} <= known | inner | {"MemoryContext"}
     for part in root.iter():
-        if part.tag in {"Facts", "RetrievedFacts", "RecentReflections"}:
+        if part.tag in {"LastingFacts", "Facts", "RetrievedFacts", "RecentReflections"}:
             lines = (part.text or "").strip().split("\n")
             assert all(line.strip().startswith("- ") for line in lines)
             assert len(lines) <= len(contents) * 4

@@ -60,6 +60,9 @@ class Mind:
             other_facts=tuple(
                 recent_fact(one) for name, one in self.facts.items() if one.active and name not in facts
             ),
+            other_lasting=tuple(
+                recent_fact(one) for name, one in self.facts.items() if one.active and name not in facts
+            ),
         )
 
     def documents(self) -> list[dict[str, Any]]:

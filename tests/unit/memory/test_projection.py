@@ -1,9 +1,12 @@
 """Facts, reflections, blobs and snapshots out of records, case by case."""
 
+import pytest
+
 from eden_memory.limits import MOST_SOURCES
-from eden_memory.schemas.documents import HISTORY, RECENT_FACTS
+from eden_memory.schemas.documents import HISTORY, LASTING_FACTS, RECENT_FACTS
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Statement
+from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import (
     SESSION,
     blob,
@@ -273,3 +276,62 @@ def test_a_fact_keeps_the_newest_statements_and_none_that_it_does_not_rest_on() 
     assert [said.version for said in mind.facts["f"].statements] == list(range(4, MOST_SOURCES + 4))
     mind.take([delivered(stated(MOST_SOURCES + 4, 1))])
     assert mind.facts["f"].statements[-1].version == MOST_SOURCES + 3
+
+
+def test_lasting_facts_stay_in_a_users_snapshot_those_about_health_first_and_are_refilled() -> None:
+    mind = Mind()
+    mind.take([delivered(fact("nuts", text="Ada is allergic to nuts.", at=0))])
+    homes = [fact(f"h{n}", text=f"Ada lives in house {n}.", at=n + 1) for n in range(LASTING_FACTS + 3)]
+    mind.take([delivered(one) for one in homes])
+    applied = mind.take([delivered(fact(f"f{n}", text=f"text {n}", at=100 + n)) for n in range(300)])
+    assert applied.snapshot is not None
+    lasting = [one.fact_id for one in applied.snapshot.lasting_facts]
+    assert (lasting[:2], len(lasting)) == (["nuts", f"h{LASTING_FACTS + 2}"], LASTING_FACTS)
+    assert "h3" not in lasting
+    applied = mind.take([delivered(fact("nuts", 2, "Ada is allergic to nuts.", at=0, retired=True))])
+    assert applied.snapshot is not None
+    assert [one.fact_id for one in applied.snapshot.lasting_facts][-1] == "h3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "User has a nut allergy.",
+        "User's son Tim is five.",
+        "User lives in Graz.",
+        "User works as a nurse.",
+        "User's cat is called Biscuit.",
+        "User takes 50 mg of sertraline every morning.",
+        "Der Nutzer hat eine Nussallergie.",
+        "El usuario es alérgico a las nueces.",
+        "L'utilisateur est allergique aux noix.",
+        "L'utente è allergico alle noci.",
+        "O utilizador é alérgico a nozes.",
+        "用户对花生过敏。",
+        "ユーザーの娘は五歳です。",
+        "사용자는 땅콩 알레르기가 있다.",
+        "ผู้ใช้แพ้ถั่ว",
+        "المستخدم لديه حساسية من الفول السوداني",
+    ],
+)
+def test_lasting_facts_are_told_by_plain_words_of_many_languages(text: str) -> None:
+    snapshot = Mind().take([delivered(fact("f", text=text))]).snapshot
+    assert snapshot is not None
+    assert [one.content for one in snapshot.lasting_facts] == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["User mended webhook 3.", "It is kind of blue.", "The meeting moved to Friday.", "Son tres libros."],
+)
+def test_other_facts_do_not_last(text: str) -> None:
+    snapshot = Mind().take([delivered(fact("f", text=text))]).snapshot
+    assert snapshot is not None
+    assert snapshot.lasting_facts == ()
+
+
+def test_only_users_have_lasting_facts() -> None:
+    of_agent = fact("f", text="Ada is allergic to nuts.", scope=Scope.of_agent("s.assistant"))
+    snapshot = Mind().take([delivered(of_agent)]).snapshot
+    assert snapshot is not None
+    assert snapshot.lasting_facts == ()

@@ -79,14 +79,31 @@ async def test_an_older_addition_is_merged_and_one_that_adds_nothing_only_joins(
     assert (joined.decision, joined.text, joined.valid_from) == ("NONE", merged.text, at(500))
 
 
-async def test_a_merged_text_equal_to_what_stands_is_a_version_with_the_text_unchanged() -> None:
-    def as_it_stands(material: DecisionMaterial) -> list[FactDecision]:
-        return [said(1, "UPDATE", 1, material.known[0].text)] if material.known else []
+@pytest.mark.parametrize("text", [ONE, TWO], ids=["the older one's", "the newer one's"])
+async def test_a_merged_text_that_leaves_one_out_retires_the_older_one_from_the_start(text: str) -> None:
+    def one_alone(material: DecisionMaterial) -> list[FactDecision]:
+        return [said(1, "UPDATE", 1, text)] if material.known else []
 
-    kit = bench(as_it_stands)
-    await kit.decide(proposal("may", TWO, minutes=900, said=500))
-    (joined,) = await kit.decide(proposal("january", ONE, minutes=910, said=100))
-    assert (joined.decision, joined.text, joined.version, joined.valid_from) == ("NONE", TWO, 2, at(500))
+    kit = bench(one_alone)
+    (newer,) = await kit.decide(proposal("may", TWO, minutes=900, said=500))
+    (older,) = await kit.decide(proposal("january", ONE, minutes=910, said=100))
+    assert kit.memory.texts() == [TWO]
+    assert (older.text, older.decision, older.replaced_by) == (ONE, "DELETE", newer.fact_id)
+    assert (older.valid_from, older.retired_at) == (at(100), at(500))
+
+
+async def test_a_merged_text_names_the_number_of_what_was_said_later() -> None:
+    merged = "rent rent rent flat with garden 1050 euros"
+
+    def with_garden(material: DecisionMaterial) -> list[FactDecision]:
+        return [said(1, "UPDATE", 1, merged)] if material.known else []
+
+    kit = bench(with_garden)
+    await kit.decide(proposal("may", "rent rent rent flat 1050 euros", minutes=900, said=500))
+    (event,) = await kit.decide(
+        proposal("january", "rent rent rent flat with garden 900 euros", minutes=910, said=100)
+    )
+    assert (event.decision, kit.memory.texts(), event.valid_from) == ("UPDATE", [merged], at(500))
 
 
 @pytest.mark.parametrize("known", ["", "outside"])

@@ -22,6 +22,14 @@ CHANGED = [
     ("The meeting room holds 12 people.", "The meeting room holds 20 people.", 0.91),
     ("The weekly meeting is on Tuesdays.", "The weekly meeting is on Wednesdays.", 0.97),
     ("Ann Berg lives in Lisbon.", "Ann Berg lives in Porto now.", 0.94),
+    ("Ann Berg lives in Graz.", "Ann Berg has moved to Linz.", 0.9),
+    ("Ann Berg works at Siemens.", "Ann Berg now works at Bosch.", 0.93),
+    ("Ann Berg's rent is 900 euros.", "Ann Berg's rent increased to 1,050 euros.", 0.93),
+    ("Ann Berg's salary is 50,000 euros.", "Ann Berg's salary went up to 55,000 euros.", 0.93),
+    ("Ann Berg's appointment is on 3 May.", "Ann Berg's appointment was rescheduled to 9 May.", 0.93),
+    ("The rent is 900 euros a month.", "Starting in June, the rent is 1,050 euros a month.", 0.93),
+    ("Ann Berg pays 900 euros in rent.", "From July on Ann Berg pays 1,000 euros in rent.", 0.93),
+    ("The team meeting is on Mondays.", "The team meeting is on Wednesdays starting next week.", 0.93),
 ]
 ENDED = [
     ("Ann Berg eats meat.", "Ann Berg no longer eats meat.", 0.93),
@@ -52,6 +60,10 @@ OTHER = [
     ("Ann Berg likes coffee and hates tea.", "Ann Berg likes coffee.", 0.95),
     ("Ann Berg lives in Lund.", "Ann Berg no longer lives in Oslo.", 0.93),
     ("Ann Berg drinks coffee.", "Ann Berg no longer drinks coffee on Mondays.", 0.93),
+    ("User lives in Linz now.", "User works at Bosch now.", 0.8),
+    ("Ann Berg's team has 3 offices.", "Ann Berg's team grew to 12 people.", 0.93),
+    ("Ann Berg lives in Lund.", "Ann Berg moved to Oslo in May 2024.", 0.93),
+    ("Ann Berg's desk is on the first floor.", "Ann Berg's desk moved to Friday.", 0.93),
 ]
 
 
@@ -70,6 +82,26 @@ async def test_another_value_that_was_said_before_overrules_nothing() -> None:
         (one,) = (await answered(DecisionMaterial((known,), (new,), 30), FactDecisions)).decisions
         found.append(one.decision)
     assert found == ["UPDATE", "DELETE"]
+
+
+@pytest.mark.parametrize(("older", "newer", "similarity"), [*CHANGED, *ENDED])
+async def test_an_older_statement_that_comes_later_is_overruled(
+    older: str, newer: str, similarity: float
+) -> None:
+    may, june = (datetime(2026, month, 2, tzinfo=UTC) for month in (5, 6))
+    known, late = KnownLine(newer, similarity, june), NewFact(older, (1,), (similarity,), may)
+    (one,) = (await answered(DecisionMaterial((known,), (late,), 30), FactDecisions)).decisions
+    assert (one.decision, one.existing) == ("DELETE", "K1")
+
+
+@pytest.mark.parametrize(("older", "newer", "similarity"), OTHER)
+async def test_an_older_statement_of_something_else_is_added(
+    older: str, newer: str, similarity: float
+) -> None:
+    may, june = (datetime(2026, month, 2, tzinfo=UTC) for month in (5, 6))
+    known, late = KnownLine(newer, similarity, june), NewFact(older, (1,), (similarity,), may)
+    decisions = (await answered(DecisionMaterial((known,), (late,), 30), FactDecisions)).decisions
+    assert [one.decision for one in decisions] in ([], ["NONE"])
 
 
 @pytest.mark.parametrize(("known", "new", "similarity"), SAME)
