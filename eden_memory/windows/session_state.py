@@ -627,7 +627,10 @@ def write_again(
     ]
     deletion = min(alike, key=lambda deletion: deletion.message_id != own, default=None)
     first = messages.known.get(event.first_id or (deletion.message_id if deletion is not None else ""))
-    if first is None or first.formation_id is None or first.forgotten or first.version >= event.version:
+    if first is None or first.formation_id is None or first.forgotten:
+        return False
+    named = event.first_id is not None  # after a restore, its window may have the version of this record
+    if first.version > event.version or (first.version == event.version and not named):
         return False
     if deletion is not None:
         session.deletions.remove(deletion)

@@ -55,6 +55,7 @@ async def client(
 def folder(settings: Settings, servers: TestServers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty folder to call `eden` in."""
     monkeypatch.setenv("EDEN_MONGODB_URI", servers.mongodb_uri)
+    monkeypatch.delenv("EDEN_MESSAGES_DELETE_GRACE_SECONDS")
     monkeypatch.setenv("EDEN_SOURCE_DATABASE", settings.mongodb.database)
     monkeypatch.chdir(tmp_path)
     return tmp_path
