@@ -187,10 +187,15 @@ class LimitsSettings(SettingsGroup):
     """
 
     facts: PositiveInt = Field(STANDARD.facts, description="most facts of one window")
+    agent_blob_words: PositiveInt = Field(
+        DEFAULTS["agent"].blob_words,
+        description="most words of an agent's consolidated text, unless its stream says otherwise",
+    )
 
     def formation(self) -> FormationLimits:
         """As stages take them."""
-        return FormationLimits(DEFAULTS, self.facts)
+        agent = replace(DEFAULTS["agent"], blob_words=self.agent_blob_words)
+        return FormationLimits({**DEFAULTS, "agent": agent}, self.facts)
 
 
 _WORD = re.compile(r"\S+")

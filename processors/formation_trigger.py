@@ -17,6 +17,7 @@ from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather, Retry
 from eden_memory.usage.budget_rules import WindowBudgets
 from eden_memory.windows.formation_requests import (
+    MOST_BEFORE,
     BatchWrite,
     Closing,
     FormationRequests,
@@ -78,7 +79,7 @@ class FormationTrigger:
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
         gathering: Gathering | None = None,
-        most_before: int = 0,
+        most_before: int = MOST_BEFORE,
         grace: timedelta = timedelta(0),
         secret: bytes = b"",
     ) -> None:

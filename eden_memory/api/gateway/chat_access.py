@@ -1,5 +1,6 @@
 """Find the agent, session and user of a chat: those that the request names and the key allows."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -11,13 +12,16 @@ from eden_memory.access.admission_store import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.directory.id_reader_store import IdReader
 from eden_memory.directory.participants import BEGINS, is_reserved
-from eden_memory.errors import NotAnId
+from eden_memory.errors import EdenError, NotAnId
+from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import GATEWAY_DEGRADED
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings, IdForm
 
+log = LibraryLogger()
 ISOLATED: tuple[ScopeKind, ...] = ("user", "session")
 """The memory of an isolated chat: the agent's, groups' and shards' may hold what other chats said."""
 GLOBAL = "global"
@@ -53,12 +57,27 @@ class ChatAccessRules:
         self._settings, self._reach, self._ids = settings, reach, ids
 
     async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
-        """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
+        """Return the chat's access; None for a chat without memory, which also one has whose session cannot be read.
+
+        Raises Refused, NotAnId.
+        """
         session = self._session(asked, caller)
         user = self._user(caller, asked)
         if session is None and user is None:
             return None
-        isolated = user is None and caller.users is None and await self._is_nobodys(session)
+        if session == GLOBAL and user is not None:
+            raise NotAnId(
+                f"the memory_id `{GLOBAL}` is nobody's: every isolated chat reads it", "Name no user."
+            )
+        try:
+            async with asyncio.timeout(self._settings.memory_seconds):
+                isolated = user is None and caller.users is None and await self._is_nobodys(session)
+        except EdenError:
+            raise
+        except Exception as error:  # noqa: BLE001 - no chat fails for its memory
+            GATEWAY_DEGRADED.labels("session", "failed").inc()
+            log.warning("a chat goes on without memory", part="session", reason=type(error).__name__)
+            return None
         if isolated:
             user = isolated_user(session)
         agent = await self._agent(caller)

@@ -31,6 +31,7 @@ from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turns import TurnStore
 from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError, NotAnId
+from eden_memory.models.catalogue import shown_model
 from eden_memory.operations.reach import SessionReach
 from eden_memory.settings import Settings
 
@@ -58,13 +59,13 @@ def model_path(raw: bytes) -> str:
 def configuration(settings: Settings) -> dict[str, Any]:
     """Return what `/health` shows: no user, and of the provider's address neither credentials nor path."""
     gateway = settings.gateway
-    address = urlsplit(gateway.upstream or "")
+    address, embeddings = urlsplit(gateway.upstream or ""), settings.models.embeddings
     shown = gateway.model_dump(mode="json", exclude={"upstream", "single_user"})
     return shown | {
         "upstream": f"{address.scheme}://{address.netloc.rpartition('@')[2]}",
         "single_user": gateway.single_user is not None,
         "search": settings.memory.recalls_by,
-        "embedding_model": settings.models.embeddings,
+        "embedding_model": None if embeddings is None else shown_model(embeddings),
     }
 
 

@@ -98,7 +98,10 @@ class Remembering:
             asyncio.ensure_future(service.get_memory_context(one.session, one.user, scopes=one.scopes))
             for one in whose
         ]
-        searches = [asyncio.ensure_future(self._search(service, one, asked, message)) for one in whose]
+        searches: list[asyncio.Future[Found]] = []
+        for one in whose:  # one behind the other: the second finds its vector in the first one's cache
+            search = self._search(service, one, asked, message, searches[-1] if searches else None)
+            searches.append(asyncio.ensure_future(search))
         try:
             await asyncio.wait((*contexts, *searches), timeout=self._gateway.memory_seconds)
             return self._put_together(
@@ -111,9 +114,10 @@ class Remembering:
 
     def _best(self, found: Sequence[Found], asked: MemoryOptions) -> Found:
         """Return the most relevant of several searches: their scores cannot be compared."""
-        if len(found) == 1:
-            return found[0]
-        facts = sorted((fact for of in found for fact in of.facts), key=lambda fact: -fact.relevance)
+        with_facts = [of.facts for of in found if of.facts]
+        facts = [fact for facts in with_facts for fact in facts]
+        if len(with_facts) > 1:
+            facts.sort(key=lambda fact: -fact.relevance)
         unformed = [message for of in found for message in of.unformed]
         origins = {name: origin for of in found for name, origin in of.origins.items()}
         return Found(facts[: self._most(asked)], unformed, origins)
@@ -122,12 +126,19 @@ class Remembering:
         return self._gateway.top_k if asked.top_k is None else asked.top_k
 
     async def _search(
-        self, service: MemoryService, who: ChatAccess, asked: MemoryOptions, message: str
+        self,
+        service: MemoryService,
+        who: ChatAccess,
+        asked: MemoryOptions,
+        message: str,
+        behind: asyncio.Future[Found] | None = None,
     ) -> Found:
         """Search, without facts that are hardly related, or less relevant than the caller asks for."""
         most = self._most(asked)
         if not message or not most or (by := self._memory.recalls_by) is None:
             return Found()
+        if behind is not None:
+            await asyncio.wait([behind])
         try:
             report = await service.explain_search(
                 [query_of(message, self._settings)],

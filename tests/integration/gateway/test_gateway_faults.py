@@ -119,9 +119,10 @@ async def test_a_chat_goes_on_without_memory_while_mongodb_is_away(
     )
     monkeypatch.setattr("eden_memory.api.gateway.exchange.PAUSES", ())
     async with chats_of(settings, chats.upstream) as without:
-        said = await without.say("Tell", memory_id=session, user=user)
-    assert said.choices[0].message.content == "Hello there."
-    assert [one["role"] for one in chats.came.messages] == ["user"]
+        for named in ({"user": user}, {}):
+            said = await without.say("Tell", memory_id=session, **named)
+            assert said.choices[0].message.content == "Hello there."
+            assert [one["role"] for one in chats.came.messages] == ["user"]
 
 
 async def test_where_no_provider_is_set_the_gateway_says_so(

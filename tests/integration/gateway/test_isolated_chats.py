@@ -70,6 +70,9 @@ async def test_all_read_what_is_global_and_it_reads_nobodys(isolated: Chats, ses
     for asked in ({"memory_id": f"own-{session}", "user": user}, {"memory_id": f"own-{session}", "key": key}):
         await isolated.say("Hi", **asked)
         assert "euros" not in isolated.came.raw.decode(), "a user's chat reads only what the user may see"
+    for asked in ({"user": user}, {"key": key}):
+        with pytest.raises(BadRequestError, match="Name no user"):
+            await isolated.say("Hi", memory_id="global", **asked)
 
 
 async def test_a_chat_without_ids_is_of_the_id_that_the_settings_name(isolated: Chats, user: str) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import MemoryOptions
+from eden_memory.api.gateway.gateway import configuration
 from eden_memory.api.gateway.remembering import (
     Remembered,
     RememberedText,
@@ -23,7 +24,7 @@ from eden_memory.api.service import Memory
 from eden_memory.context.context_xml import FactLine
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import FoundMessage
-from eden_memory.settings import GatewaySettings, Settings
+from eden_memory.settings import GatewaySettings, ModelsSettings, Settings
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 USER = Scope.of_user("s.a", "s.u")
@@ -164,3 +165,10 @@ def test_nothing_remembered_is_nothing_said() -> None:
     only = memory_text([], [FactLine(USER, "Had a dog.", NOW)], NOW)
     assert only.stable == ""
     assert joined(only) == only.changing
+
+
+def test_the_configuration_that_health_shows_has_no_secret_of_an_address() -> None:
+    models = ModelsSettings.model_validate({"embeddings": "https://u:secret@api.example.org/v1#m"})
+    shown = configuration(Settings(models=models))
+    assert "secret" not in str(shown)
+    assert "api.example.org" in shown["embedding_model"]
