@@ -74,12 +74,12 @@ class ForgettingStage:
         (delivery,) = deliveries
         event = delivery.event
         assert isinstance(event, Forgotten)
-        asked, mark = mark_of(event), mark_of(event)
+        asked = mark = mark_of(event)
         if event.kind == "message":
             mark = replace(asked, target=await self._store.first_id_of(event.id))
         if event.after is not None and await self._waits(event, mark, event.after):
             return Gather(LOOK_AGAIN)
-        await self._mark([asked, mark], delivery)
+        await self._mark(dict.fromkeys((asked, mark)), delivery)
         if event.kind == "key":
             return Decision(())
         return await (self._follow if event.because == "derived" else self._forget)(delivery, event, mark)

@@ -209,10 +209,10 @@ class ReadCalls:
         if not shown:
             hint = f"EDEN_MEMORY_{request.kinds[0].upper()}=on shows them; so does the agent's document."
             raise NotShown(f"{' and '.join(request.kinds)} are not shown", hint)
-        request = replace(request, kinds=shown)
+        request = replace(request, kinds=shown, private=whole.private)
         async with readers.searching.engine() as engine:
             report, recent = await gather(
-                engine.find(_searched(view, request), replace(request, private=whole.private)),
+                engine.find(_searched(view, request), request),
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
         found = replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))

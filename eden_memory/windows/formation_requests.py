@@ -483,7 +483,7 @@ class FormationRequests:
         directory: Directory,
         budgets: WindowBudgets | None,
         settings_version: str,
-        most_before: int = MOST_BEFORE,
+        most_before: int,
     ) -> None:
         self._store, self._directory, self._budgets = store, directory, budgets
         self._settings_version, self._most_before = settings_version, most_before

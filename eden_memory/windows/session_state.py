@@ -293,11 +293,8 @@ class Session:
         if self.late and self.last_control is not None:
             return self.last_control.time
         waiting = [self.pending.due(), *(deletion.due for deletion in self.deletions if not deletion.asked)]
-        times = [
-            *(time for time in waiting if time is not None),
-            *(one.forms_again_at for one in self.edited.values()),
-        ]
-        return min(times, default=None)
+        waiting += [message.forms_again_at for message in self.edited.values()]
+        return min((time for time in waiting if time is not None), default=None)
 
     def look_at(self) -> datetime | None:
         """Return when a Watermark first changes something, as the session stands now."""

@@ -493,9 +493,8 @@ class Batch:
             return False
         if known.version > version:
             return True
-        if (
-            known.deleted and known.version == version
-        ):  # stored, and perhaps not published where it does not wait
+        if known.deleted and known.version == version:
+            # stored before; where it did not wait, perhaps not published
             return any(
                 (deletion.message_id, deletion.version) == (known.message_id, version)
                 for deletion in session.deletions
