@@ -75,8 +75,6 @@ class MongoSettings(SettingsGroup):
         "eden", pattern=r'^[^/\\. "$\x00]{1,63}$', description="database of the memory collections"
     )
     prefix: str = Field("memory_", description="prefix of the memory collections")
-    tls_ca_file: Path | None = None
-    tls_certificate_key_file: Path | None = None
 
 
 class KafkaSettings(SettingsGroup):
@@ -104,8 +102,14 @@ class KafkaSettings(SettingsGroup):
     topic_prefix: str = Field("", description="put before every topic's name")
     group_prefix: str = Field("eden.", description="put before every consumer group's name")
     partitions: PositiveInt | None = Field(None, description="of new topics; unset: as in topics.yaml")
-    replication_factor: PositiveInt = 1
-    min_insync_replicas: PositiveInt = 1
+    replication_factor: PositiveInt = Field(
+        1, description="copies of each partition; a write waits for all but one of them"
+    )
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """Copies that a write waits for: all but one, so that one broker may be away."""
+        return max(1, self.replication_factor - 1)
 
 
 class SourceSettings(SettingsGroup):
@@ -304,11 +308,6 @@ class MemorySettings(SettingsGroup):
         default="on", description="the same for reflections and the texts that consolidate them"
     )
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
-    decide_anew: bool = Field(
-        default=True,
-        description="when a part of a merged fact is forgotten, a model decides anew what its other statements mean "
-        "(one counted call; not while a budget is spent); false: each of them becomes a fact of its own",
-    )
     context_facts: PositiveInt = Field(default=40, description="most facts in a context")
     context_days: PositiveFloat | None = Field(
         default=None, description="greatest age of a context's facts, in days; unset: any, the newest first"
@@ -400,10 +399,9 @@ class SearchSettings(SettingsGroup):
     )
     reranker: str | None = Field(
         default=None,
-        description="folder of an ONNX cross-encoder (model.onnx, tokenizer.json), or URL of a reranker's "
-        "endpoint; unset: none",
+        description="folder of an ONNX cross-encoder (model.onnx, tokenizer.json), or address of a reranker's "
+        "endpoint, `https://host/rerank#model` if it is to be asked for a model; unset: none",
     )
-    rerank_model: str | None = Field(default=None, description="model that the endpoint is asked for")
 
 
 class TailerSettings(SettingsGroup):
@@ -447,14 +445,6 @@ class ServeSettings(SettingsGroup):
     )
     subscriptions: PositiveInt = Field(16, description="most open event streams of one caller")
     heartbeat_seconds: PositiveFloat = Field(15.0, description="longest silence of an event stream")
-
-
-class MetricsSettings(SettingsGroup):
-    """Labels that `/metrics` adds to a process's figures."""
-
-    namespace: str | None = Field(
-        None, description="label `namespace` of every figure; unset: the name of memory's database"
-    )
 
 
 class OtelSettings(SettingsGroup):
@@ -581,7 +571,6 @@ class Settings(BaseSettings):
     search: SearchSettings = SearchSettings()
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
-    metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]
     otel: OtelSettings = OtelSettings()  # pyright: ignore[reportCallIssue]
     gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
@@ -652,11 +641,6 @@ class Settings(BaseSettings):
     def names(self) -> Names:
         """Of the memory collections."""
         return self._placement.names(self.mongodb.prefix)
-
-    @property
-    def metrics_namespace(self) -> str:
-        """The label `namespace` of the metrics."""
-        return self.metrics.namespace or self.mongodb.database
 
     @property
     def source_name(self) -> str:

@@ -161,7 +161,7 @@ def settings(servers: TestServers, namespace: Namespace, tmp_path: Path) -> Sett
 async def database(settings: Settings) -> AsyncGenerator[AsyncDatabase[dict[str, Any]]]:
     """This test's database, without collections."""
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         yield client[settings.mongodb.database]
 
 

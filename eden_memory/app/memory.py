@@ -152,7 +152,7 @@ class ProcessMemory:
 
 
 def _connected(settings: Settings) -> Client:
-    return connect(settings.mongodb, mongodb_endpoint(settings))
+    return connect(mongodb_endpoint(settings))
 
 
 def _database(client: Client, name: str) -> Database:

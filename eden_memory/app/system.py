@@ -97,7 +97,7 @@ async def following(
     """Run the named parts (none: all) of the live namespace, and of the one that becomes live then."""
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(connect(settings.mongodb, endpoints(settings).mongodb))
+        client = await stack.enter_async_context(connect(endpoints(settings).mongodb))
         live = await until_there(
             lambda: _live(settings, client), _mongodb(settings), run.start_seconds, MONGODB_HINT
         )
@@ -122,7 +122,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> lis
     if settings.http.port is None:
         return []
     metrics.BUILD.info({"version": version("eden-memory")})
-    return [HealthServer(parts, settings.http.host, settings.http.port, settings.metrics_namespace)]
+    return [HealthServer(parts, settings.http.host, settings.http.port, settings.mongodb.database)]
 
 
 @asynccontextmanager

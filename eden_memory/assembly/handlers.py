@@ -167,9 +167,8 @@ class Handlers:
     async def _forgetting(self) -> ForgettingStage:
         store = MongoForgettingStore(self._database, self._names, self._settings.placement.pipeline)
         budgets = MongoBudgets(self._database, self._names).all
-        decides = self._settings.memory.decide_anew
         secret = await installation_secret(self._database, self._names)
-        return ForgettingStage(store, self._forgotten, budgets=budgets if decides else None, secret=secret)
+        return ForgettingStage(store, self._forgotten, budgets=budgets, secret=secret)
 
     async def _settle_sharing(self) -> None:
         """Decide once whether agents learn from sessions with users, and log it."""

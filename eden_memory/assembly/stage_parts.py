@@ -84,7 +84,7 @@ async def stage_parts(
     """Yield the parts of the named stages; their connections are closed at the end. `group_of`: other groups."""
     servers = endpoints(settings)
     bounds = Bounds(stop_seconds=settings.run.drain_seconds, retry_cap=RETRY_SECONDS)
-    async with connect(settings.mongodb, servers.mongodb) as client:
+    async with connect(servers.mongodb) as client:
         used = PartitionCounts(client[settings.mongodb.database], settings.names).used
         publisher = Publisher(partial(new_producer, client_kwargs(settings.kafka, servers.kafka)), used)
         await publisher.start()

@@ -128,8 +128,8 @@ async def tailing(settings: Settings, *, new_source: bool = False) -> AsyncGener
     servers = endpoints(settings)
     name = settings.source_name
     async with (
-        connect(settings.mongodb, servers.mongodb) as client,
-        connect(settings.mongodb, servers.mongodb) as own,
+        connect(servers.mongodb) as client,
+        connect(servers.mongodb) as own,
     ):
         # The lease has a client, and so connections, of its own: it is renewed however busy the stream is.
         lease = MongoLease(_collection(own, settings, "leases"), name, settings.tailer.lease_seconds)

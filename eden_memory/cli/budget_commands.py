@@ -78,7 +78,7 @@ def remove(agent: Agent = None, user: User = None, per_month: Monthly = False) -
 
 
 async def _set(settings: Settings, agent: str | None, user: str | None, per: Per, limit: Decimal) -> Spending:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         by = f"eden budget, {getuser()}"
         return await MongoBudgets(client[settings.mongodb.database], settings.names).set(
             agent, user, per, limit, by
@@ -93,7 +93,7 @@ async def _list(settings: Settings) -> tuple[Mapping[str, Spending], int]:
 
 async def _remove(settings: Settings, agent: str | None, user: str | None, per: Per) -> str:
     name = budget_id(agent, user, per)
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         if not await MongoBudgets(client[settings.mongodb.database], settings.names).remove(name):
             raise NotFound(f"there is no budget {name}", "See `eden budget list`.")
     return name

@@ -185,7 +185,7 @@ def _account(namespace: str | None) -> str:
 async def _read(
     settings: Settings, asked: UsageQuery, namespace: str | None
 ) -> tuple[list[UsageSum], int, int, datetime | None]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         database = client[settings.mongodb.database]
         placed = await settings_of(settings, database, namespace)
         totals = MongoTotals(database, placed.names)

@@ -177,7 +177,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
 
 
 async def _candidates(settings: Settings, collection: str | None) -> list[MessagesCandidate]:
-    async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
+    async with connect(mongodb_endpoint(settings)) as client:
         return await candidates(client, settings, collection)
 
 
@@ -206,7 +206,7 @@ def _on_terminal() -> bool:
 async def _found(
     settings: Settings, best: MessagesCandidate, others: Sequence[MessagesCandidate]
 ) -> FoundMapping:
-    async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
+    async with connect(mongodb_endpoint(settings)) as client:
         answering = only_answering(best.documents, _mapped(settings, best))
         sessions = await sessions_beside(client, settings, best, answering)
         listed = sessions is not None and sessions.users is not None

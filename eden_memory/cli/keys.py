@@ -116,7 +116,7 @@ async def _with_keys(work: Any) -> Any:
 @asynccontextmanager
 async def _connected(settings: Settings) -> AsyncGenerator[tuple[ApiKeys, Database]]:
     """Yield the keys, and the application's database with the inbox."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         yield ApiKeys(client[settings.mongodb.database], settings.names), client[settings.source_database]
 
 

@@ -19,7 +19,7 @@ Database = AsyncDatabase[dict[str, Any]]
 
 async def live_now(settings: Settings, *, restored_too: bool = True) -> Settings:
     """Return the settings of the live namespace, over a connection of its own."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         return await live_settings(settings, client[settings.mongodb.database], restored_too=restored_too)
 
 
@@ -40,7 +40,7 @@ def typed_ids(given: Iterable[tuple[IdKind, str]]) -> list[str]:
     pairs = list(given)
 
     async def read(settings: Settings) -> list[str]:
-        async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
+        async with connect(mongodb_endpoint(settings)) as client:
             ids = IdReader(client[settings.source_database], settings)
             return [await ids.typed(kind, text) for kind, text in pairs]
 

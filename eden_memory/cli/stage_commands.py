@@ -114,5 +114,5 @@ def restart(
 
 
 async def _forget(settings: Settings, group: str) -> bool:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         return await MongoGroupNotes(client[settings.mongodb.database], settings.names).forget(group)

@@ -171,7 +171,7 @@ def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
 
 async def _formed(here: Settings, plan: DemoPlan, progress: FormationProgress, system: SystemProcess) -> bool:
     sessions = len({message.session for message in plan.conversation.messages})
-    async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
+    async with connect(endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
         database = client[DATABASE]
         finished = await formed(database, here.names, sessions, progress, plan.cap_usd, longest_call(here))
@@ -199,7 +199,7 @@ async def _outcome(
     shown = await example(here, plan.conversation, None if plan.own else QUESTION)
     judged = None
     if not plan.own:
-        async with connect(here.mongodb, endpoints_of(here)) as client:
+        async with connect(endpoints_of(here)) as client:
             judged = await verdict(client[DATABASE], here.names)
     return DemoOutcome(summary, progress, finished, shown, judged)
 
@@ -249,7 +249,7 @@ async def _ready(follower: ArrivalFollower, system: SystemProcess) -> None:
 async def _application(
     here: Settings, found: Endpoints, plan: DemoPlan, journey: DeliveryLog
 ) -> AsyncGenerator[ChatApplication]:
-    client = connect(here.mongodb, found.mongodb)
+    client = connect(found.mongodb)
     application = ChatApplication(client, here, journey)
     try:
         await application.prepare(plan.conversation)

@@ -66,7 +66,7 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
     # A check is made once: where a server is away, that is the finding.
     settings = settings.model_copy(update={"run": settings.run.model_copy(update={"start_seconds": 0.0})})
     try:
-        async with connect(settings.mongodb, found.mongodb) as client:
+        async with connect(found.mongodb) as client:
             async with asyncio.timeout(SECONDS):
                 await client.admin.command("ping")
             known, placement = await _namespaces(settings, client)

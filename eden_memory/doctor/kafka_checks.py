@@ -56,9 +56,6 @@ def judge_brokers(count: int, kafka: KafkaSettings) -> Finding:
     what = f"{count} broker{'s' if count != 1 else ''}, replication factor {kafka.replication_factor}"
     if kafka.replication_factor > count:
         return Finding("brokers", "fail", what, "Lower EDEN_KAFKA_REPLICATION_FACTOR or add brokers.")
-    if kafka.min_insync_replicas > kafka.replication_factor:
-        hint = "EDEN_KAFKA_MIN_INSYNC_REPLICAS is above the replication factor: nothing could be written."
-        return Finding("brokers", "fail", what, hint)
     if count > 1 and kafka.replication_factor == 1:
         return Finding(
             "brokers", "warn", what, "EDEN_KAFKA_REPLICATION_FACTOR=3 survives the loss of a broker."

@@ -86,7 +86,7 @@ class EdenMemory:
 
     async def ingest(self, conversations: Sequence[EvalConversation]) -> None:
         """Write every message as a chat application, and wait until memory is formed; CapReached, EdenError."""
-        async with connect(self._here.mongodb, self._found.mongodb) as client:
+        async with connect(self._found.mongodb) as client:
             database = client[self._here.mongodb.database]
             forming = _Forming(self._here, self._found, self._setup, database)
             if not await forming.done("formed"):
@@ -120,7 +120,7 @@ async def clear(settings: Settings, found: Endpoints) -> int:
     """Drop the databases and topics of all evaluations; return how many databases there were."""
     admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
     await asyncio.to_thread(lambda: admin.delete(admin.names(PREFIXES)))
-    async with connect(settings.mongodb, found.mongodb) as client:
+    async with connect(found.mongodb) as client:
         names = [name for name in await client.list_database_names() if name.startswith(EVAL_DATABASES)]
         for name in names:
             await client.drop_database(name)

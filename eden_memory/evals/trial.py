@@ -103,7 +103,7 @@ async def _record(name: str, settings: Settings, dataset: EvalSet) -> SystemReco
             items = tuple(await reading.retrieve(where, question))
             key = key_of(where, question.id)
             retrieved[key] = RetrievedMemory(items=items, seconds=timer.seconds)
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         database: AsyncDatabase[dict[str, Any]] = client[settings.mongodb.database]
         memory = {
             where.id: await formed_memory(database, settings.names, agent_id=typed(where.id))

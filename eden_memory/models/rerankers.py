@@ -160,5 +160,6 @@ def reranker_of(settings: SearchSettings) -> HttpReranker | OnnxReranker | None:
         return None
     if settings.reranker.startswith(("http://", "https://")):
         key = os.environ.get(RERANK_KEY)
-        return HttpReranker(settings.reranker, settings.rerank_model, SecretStr(key) if key else None)
+        url, _, model = settings.reranker.partition("#")
+        return HttpReranker(url, model or None, SecretStr(key) if key else None)
     return OnnxReranker(Path(settings.reranker).expanduser())

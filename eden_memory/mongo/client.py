@@ -17,7 +17,6 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
-from eden_memory.settings import MongoSettings
 from eden_memory.tasks import patience, process_is_ours
 
 APP_NAME = "eden-memory"
@@ -44,7 +43,7 @@ class Client(AsyncMongoClient[dict[str, Any]]):
             await super().close()  # the sessions are already released: the rest needs no server
 
 
-def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any]]:
+def connect(uri: str) -> AsyncMongoClient[dict[str, Any]]:
     """A client for this connection string: journaled majority writes, aware datetimes, bounded waits.
 
     What the connection string says itself (timeouts, write concern, TLS) wins. No I/O here.
@@ -54,7 +53,7 @@ def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any
         let_waits_be_cancelled()
     try:
         driver = DriverInfo(APP_NAME, platform=CLIENT + uuid4().hex)
-        return Client(uri, driver=driver, **_unless_in(uri, _options(settings)))
+        return Client(uri, driver=driver, **_unless_in(uri, _options()))
     except (ValueError, InvalidURI) as error:
         what = f"the address of MongoDB is not valid: {str(error).partition(':')[0].partition(',')[0]}"
         raise EdenError(what, ENCODE if "@" in uri else "Check EDEN_MONGODB_URI.") from None
@@ -65,7 +64,7 @@ def hosts(uri: str) -> str:
     return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0]
 
 
-def _options(settings: MongoSettings) -> dict[str, Any]:
+def _options() -> dict[str, Any]:
     return {
         "appname": APP_NAME,
         "tz_aware": True,
@@ -81,14 +80,7 @@ def _options(settings: MongoSettings) -> dict[str, Any]:
         "connectTimeoutMS": int(min(10.0, patience(15.0) * 0.75) * 1000),  # below: its failure has a reason
         "socketTimeoutMS": 60_000,
         "wTimeoutMS": 30_000,
-        **_tls(settings),
     }
-
-
-def _tls(settings: MongoSettings) -> dict[str, Any]:
-    files = {"tlsCAFile": settings.tls_ca_file, "tlsCertificateKeyFile": settings.tls_certificate_key_file}
-    named = {option: str(path) for option, path in files.items() if path is not None}
-    return {"tls": True, **named} if named else {}
 
 
 def _unless_in(uri: str, options: dict[str, Any]) -> dict[str, Any]:

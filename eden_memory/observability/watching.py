@@ -163,7 +163,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
     kafka = client_kwargs(settings.kafka, servers.kafka)
     groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(connect(settings.mongodb, servers.mongodb))
+        client = await stack.enter_async_context(connect(servers.mongodb))
         database, names = client[settings.mongodb.database], settings.names
         memory = await stack.enter_async_context(memory_feed(database, names))
         calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))

@@ -129,7 +129,7 @@ class Installation:
 @asynccontextmanager
 async def installation(settings: Settings, *, restored_too: bool = False) -> AsyncGenerator[Installation]:
     """Connect to MongoDB, and disconnect at the end; MemoryRestored as `live_settings`."""
-    async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
+    async with connect(mongodb_endpoint(settings)) as client:
         database = client[settings.mongodb.database]
         yield Installation(await live_settings(settings, database, restored_too=restored_too), database)
 

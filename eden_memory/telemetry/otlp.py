@@ -74,7 +74,7 @@ class OtlpExport:
         told = {
             "service.name": "eden-memory",
             "service.version": version("eden-memory"),
-            "service.namespace": settings.metrics_namespace,
+            "service.namespace": settings.mongodb.database,
         }
         resource = Resource(told).merge(Resource.create({}))  # what OTEL_… variables say wins
         if str(resource.attributes["service.name"]).startswith("unknown_service"):

@@ -19,7 +19,6 @@ from pymongo import InsertOne, ReplaceOne
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.mongo.client import connect
-from eden_memory.settings import MongoSettings
 from eden_memory.stages.process import run
 
 CALLS_AT_ONCE, COMMANDS_AT_ONCE, BATCH = 64, 8, 50
@@ -92,8 +91,7 @@ async def _provider(work: Work) -> float:
 
 
 async def _mongodb(work: Work) -> float:
-    settings = MongoSettings()  # pyright: ignore[reportCallIssue]
-    async with connect(settings, work.mongodb_uri) as client:
+    async with connect(work.mongodb_uri) as client:
         found = client[work.database]["bare"]
         await found.drop()
         await found.insert_many([{"_id": number, **DOCUMENT} for number in range(1_000)])

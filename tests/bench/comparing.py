@@ -156,7 +156,7 @@ async def main(mongodb: str, facts: int, share: float) -> Report:
     """The command and its bounds, in one run."""
     name, other = f"comparing{uuid4().hex[:8]}", int(facts * share)
     settings = settings_of(mongodb, "127.0.0.1:9", (name, f"{name}.", f"{name}."))
-    async with connect(settings.mongodb, mongodb) as client:
+    async with connect(mongodb) as client:
         database = client[name]
         try:
             await filled(database, facts, other)

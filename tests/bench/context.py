@@ -81,7 +81,7 @@ def snapshot(scope: Scope, blob: str | None = None) -> Snapshot:
 @asynccontextmanager
 async def stand(settings: Settings) -> AsyncGenerator[Client]:
     """A database with one session of one user, and one whose users have a group."""
-    async with connect(settings.mongodb, _uri(settings)) as client:
+    async with connect(_uri(settings)) as client:
         database = client[settings.mongodb.database]
         await set_up(database, settings.names)
         rows = [row_of(snapshot(scope)) for scope in (*SCOPES, GROUP)]
@@ -196,7 +196,7 @@ def _delays(seen: dict[int, int], committed: list[int]) -> list[float]:
 async def child(database: str, uri: str, writes: int, what: Written) -> None:
     """Another process: says when it first has a context of each write, and when the bound knew of it."""
     settings = _settings(uri, database)
-    async with connect(settings.mongodb, uri) as client, MemoryService("a", settings=settings) as service:
+    async with connect(uri) as client, MemoryService("a", settings=settings) as service:
         await service.ready()
         messages = client[database]["messages"]
         async with await client[database]["memory_snapshots"].watch(full_document="updateLookup") as stream:

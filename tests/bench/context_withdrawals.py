@@ -103,7 +103,7 @@ async def _withdrawn(stage: Stage, session: str) -> float:
 async def _keep(database: str, uri: str) -> None:
     """Withdraw contexts until the standard input ends."""
     settings = _settings(uri, database)
-    async with connect(settings.mongodb, uri) as client, keeping(Stage(Kit(settings, client))):
+    async with connect(uri) as client, keeping(Stage(Kit(settings, client))):
         print("ready", flush=True)  # noqa: T201
         await asyncio.to_thread(sys.stdin.read)
 

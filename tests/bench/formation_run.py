@@ -163,7 +163,7 @@ async def stand(
     }
     config = admin_config(settings.kafka, servers.kafka_bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
-    async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
+    async with connect(servers.mongodb_uri) as mongo:
         await set_up(mongo[name], settings.names)
         yield Stand(
             settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo, code

@@ -95,7 +95,7 @@ async def main(arguments: Sequence[str]) -> None:
                 seconds, memory, said = await measured(settings, file, folder)
                 cpu = 1_000 * (cpu_of_all() - before) / given.items
                 again, _, _ = await measured(settings, file, folder)
-                async with connect(settings.mongodb, servers.mongodb_uri) as client:
+                async with connect(servers.mongodb_uri) as client:
                     facts = client[settings.mongodb.database][settings.names["facts"]]
                     stored = await facts.count_documents({"embedding": {"$ne": None}, "version": 1})
                     await client.drop_database(settings.mongodb.database)

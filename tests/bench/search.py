@@ -201,7 +201,7 @@ def _ids(found: Sequence[Ranked]) -> list[str]:
 async def stand(settings: Settings, made: Facts) -> AsyncGenerator[Bench]:
     """A database with these facts, and a process that follows it."""
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database = client[f"{settings.mongodb.database}{uuid4().hex[:4]}"]
         mongodb = settings.mongodb.model_copy(update={"database": database.name})
         for kind in (Fact, Snapshot):

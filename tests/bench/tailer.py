@@ -128,7 +128,7 @@ async def stand(servers: TestServers, count: int) -> AsyncGenerator[Stand]:
     consumer: Any = AIOKafkaConsumer(topics.name("chat.messages"), bootstrap_servers=servers.kafka_bootstrap)
     await consumer.start()
     try:
-        async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
+        async with connect(servers.mongodb_uri) as mongo:
             made = Stand(settings, mongo, consumer, count)
             await _fill(made)
             yield made

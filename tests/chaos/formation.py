@@ -204,7 +204,7 @@ async def _set_up(settings: Settings, servers: Servers, models: ModelServerProce
     """The topics and collections; the model counts as tried, or it could share nothing of what users said."""
     config = admin_config(settings.kafka, servers.kafka.endpoint)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
-    async with connect(settings.mongodb, servers.mongo.endpoint) as client:
+    async with connect(servers.mongo.endpoint) as client:
         await set_up(client[DATABASE], settings.names)
         await passed(client[DATABASE], settings.names, models.openai_url, "test-model")
 

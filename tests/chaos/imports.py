@@ -98,7 +98,7 @@ async def run(kills: int, seed: int, servers: TestServers, folder: Path) -> Outc
         models = await stack.enter_async_context(serving(obey))
         settings = fast(_settings(servers, folder), models)
         await prepare(settings)
-        mongo = await stack.enter_async_context(connect(settings.mongodb, servers.mongodb_uri))
+        mongo = await stack.enter_async_context(connect(servers.mongodb_uri))
         service = await stack.enter_async_context(MemoryService(AGENT, client=mongo, settings=settings))
         state = Run(System(settings, mongo, models, service), folder, random.Random(seed))
         await state.run_stages()

@@ -167,7 +167,7 @@ async def _until_given_up(on: Scene, wanted: Collection[str]) -> None:
 async def letters_of(place: Place) -> list[verdict.Letter]:
     """The stored dead letters."""
     settings = place.settings
-    async with connect(settings.mongodb, place.mongodb) as client:
+    async with connect(place.mongodb) as client:
         rows = client[settings.mongodb.database][settings.names["dead_letters"]].find()
         return [verdict.Letter(row["topic"], row["key"].decode()) async for row in rows]
 
@@ -254,7 +254,7 @@ async def _stored(place: Place) -> tuple[dict[str, bytes], dict[str, list[str]]]
     """The ledger's records by key, and the messages of the stored windows by formation."""
     settings = place.settings
     names = settings.names
-    async with connect(settings.mongodb, place.mongodb) as client:
+    async with connect(place.mongodb) as client:
         database = client[settings.mongodb.database]
         outcomes = await database[names["outcomes"]].find({}, {"records": 1}).to_list()
         rows = await database[names["windows"]].find({}, {"messages.message_id": 1}).to_list()

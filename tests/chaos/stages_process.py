@@ -223,7 +223,7 @@ def stages_of(answering: Answering, keeping: Keeping) -> tuple[Stage, ...]:
 async def parts(place: Place, diary: Diary) -> AsyncGenerator[list[Worker]]:
     """The three stages, ready to run."""
     settings = place.settings
-    async with connect(settings.mongodb, place.mongodb) as client:
+    async with connect(place.mongodb) as client:
         kafka = client_kwargs(settings.kafka, place.kafka)
         publisher = Publisher(lambda: new_producer(kafka))
         await publisher.start()

@@ -106,7 +106,7 @@ def test_every_topic_takes_an_event_of_4_mb_and_stamps_it_itself(topics: Topics)
 
 
 def test_replication_comes_from_the_settings() -> None:
-    kafka = KafkaSettings(replication_factor=3, min_insync_replicas=2, partitions=12)  # pyright: ignore[reportCallIssue]
+    kafka = KafkaSettings(replication_factor=3, partitions=12)  # pyright: ignore[reportCallIssue]
     for topic in load_topics(kafka):
         assert topic.replication_factor == 3
         assert topic.config["min.insync.replicas"] == "2"

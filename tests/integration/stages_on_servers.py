@@ -212,7 +212,7 @@ async def on_servers(
     if prepare:
         await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo:
+    async with connect(settings.mongodb.uri.get_secret_value()) as mongo:
         publisher = Publisher(lambda: new_producer(client))
         await publisher.start()
         try:

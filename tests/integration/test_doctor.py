@@ -44,7 +44,7 @@ LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 async def client(
     settings: Settings, servers: TestServers
 ) -> AsyncGenerator[AsyncMongoClient[dict[str, Any]]]:
-    async with connect(settings.mongodb, servers.mongodb_uri) as client:
+    async with connect(servers.mongodb_uri) as client:
         yield client
 
 
@@ -235,7 +235,7 @@ async def limited(healthy: Settings, guarded: LocalMongo) -> AsyncGenerator[Sett
         update={"mongodb": MongoSettings(uri=uri, database=healthy.mongodb.database)}  # pyright: ignore[reportCallIssue]
     )
     privileges = [one.document() for one in [*needed(mine), OPLOG]]
-    async with connect(mine.mongodb, as_user(guarded, "root")) as root:
+    async with connect(as_user(guarded, "root")) as root:
         await root.admin.command("createRole", "edenMemory", privileges=privileges, roles=[])
         await root.admin.command("createUser", "eden", pwd=PASSWORD, roles=["edenMemory"])
         await root.admin.command("createUser", "weak", pwd=PASSWORD, roles=["readAnyDatabase"])
@@ -260,12 +260,12 @@ async def test_a_user_with_too_few_rights_is_told_which(limited: Settings, guard
 
 
 async def test_a_right_that_is_missing_is_said_once(limited: Settings, guarded: LocalMongo) -> None:
-    async with connect(limited.mongodb, as_user(guarded, "root")) as root:
+    async with connect(as_user(guarded, "root")) as root:
         await root.admin.command("createUser", "nobody", pwd=PASSWORD, roles=[])
     uri = SecretStr(as_user(guarded, "nobody"))
     mongodb = limited.mongodb.model_copy(update={"uri": uri})
     examination = await examine(limited.model_copy(update={"mongodb": mongodb}))
-    async with connect(limited.mongodb, as_user(guarded, "root")) as root:
+    async with connect(as_user(guarded, "root")) as root:
         await root.admin.command("dropUser", "nobody")
     assert of(examination, "MongoDB permissions").state == "fail"
     refused = [finding for finding in examination.findings if "could not be looked at" in finding.what]
@@ -280,7 +280,7 @@ async def test_the_role_printed_is_enough_for_the_tailer(
         topic, **client_kwargs(limited.kafka, servers.kafka_bootstrap), auto_offset_reset="earliest"
     )
     async with (
-        connect(limited.mongodb, as_user(guarded, "root")) as root,
+        connect(as_user(guarded, "root")) as root,
         tailing(limited) as tailer,
         consumer,
         asyncio.timeout(60),

@@ -48,7 +48,7 @@ NOT_INSTALLED = (sys.executable, "-c", WITHOUT_MODULE)
 
 @pytest.fixture
 async def client(settings: Settings, servers: TestServers) -> AsyncGenerator[Client]:
-    async with connect(settings.mongodb, servers.mongodb_uri) as client:
+    async with connect(servers.mongodb_uri) as client:
         yield client
 
 

@@ -47,7 +47,7 @@ OF_HISTORY = {
 async def client(
     settings: Settings, servers: TestServers
 ) -> AsyncGenerator[AsyncMongoClient[dict[str, Any]]]:
-    async with connect(settings.mongodb, servers.mongodb_uri) as client:
+    async with connect(servers.mongodb_uri) as client:
         yield client
 
 

@@ -33,7 +33,7 @@ async def test_a_record_goes_through_kafka(settings: Settings) -> None:
 
 async def test_mongodb_is_a_replica_set_that_takes_transactions(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         things = client[settings.mongodb.database]["things"]
         await things.insert_one({"_id": 0})
         async with client.start_session() as session, await session.start_transaction():

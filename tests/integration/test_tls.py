@@ -29,7 +29,7 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.local.local_kafka import KafkaSecurity, LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
-from eden_memory.settings import KafkaSettings, MongoSettings
+from eden_memory.settings import KafkaSettings
 
 pytestmark = pytest.mark.servers
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -112,53 +112,57 @@ def mongodb(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Generator
     server.kill()
 
 
-def mongo_settings(files: Files) -> MongoSettings:
-    return MongoSettings(  # pyright: ignore[reportCallIssue]
-        tls_ca_file=files.authority, tls_certificate_key_file=files.client_both
-    )
+def with_tls(server: LocalMongo, files: Files, **more: object) -> str:
+    options = {
+        "tls": "true",
+        "tlsCAFile": files.authority,
+        "tlsCertificateKeyFile": files.client_both,
+        **more,
+    }
+    return "&".join([server.endpoint, *(f"{name}={value}" for name, value in options.items() if value)])
 
 
-def with_user(server: LocalMongo, password: str = PASSWORD) -> str:
+def with_user(server: LocalMongo, files: Files, password: str = PASSWORD, **more: object) -> str:
     quoted = password.replace(" ", "%20").replace("=", "%3D").replace(";", "%3B")
-    return server.endpoint.replace("://", f"://{USER}:{quoted}@") + "&serverSelectionTimeoutMS=1500"
+    address = with_tls(server, files, serverSelectionTimeoutMS=1500, **more)
+    return address.replace("://", f"://{USER}:{quoted}@")
 
 
-async def test_mongodb_with_tls_scram_and_client_certificate_is_reached_by_settings(
+async def test_mongodb_with_tls_scram_and_client_certificate_is_reached_by_its_address(
     mongodb: LocalMongo, files: Files
 ) -> None:
-    async with connect(mongo_settings(files), with_user(mongodb)) as client:
+    async with connect(with_user(mongodb, files)) as client:
         await client["kept"]["things"].insert_one({"_id": 1})
         assert await client["kept"]["things"].count_documents({}) == 1
 
 
 async def test_mongodb_knows_a_user_by_the_certificate_alone(mongodb: LocalMongo, files: Files) -> None:
     subject = load_pem_x509_certificate(files.client.read_bytes()).subject.rfc4514_string()
-    async with connect(mongo_settings(files), with_user(mongodb)) as client:
+    async with connect(with_user(mongodb, files)) as client:
         await client["$external"].command("createUser", subject, roles=[{"role": "read", "db": "kept"}])
-    named = mongodb.endpoint + "&authMechanism=MONGODB-X509&authSource=$external"
-    async with connect(mongo_settings(files), named) as client:
+    named = with_tls(mongodb, files, authMechanism="MONGODB-X509", authSource="$external")
+    async with connect(named) as client:
         seen = await client.admin.command("connectionStatus")
         assert seen["authInfo"]["authenticatedUsers"] == [{"user": subject, "db": "$external"}]
 
 
 def test_the_driver_receives_what_the_address_says_of_openid_connect() -> None:
     uri = "mongodb://a.example/?authMechanism=MONGODB-OIDC&authMechanismProperties=ENVIRONMENT:k8s"
-    credentials: Any = connect(MongoSettings(), uri).options.pool_options._credentials  # pyright: ignore
+    credentials: Any = connect(uri).options.pool_options._credentials  # pyright: ignore
     assert credentials.mechanism == "MONGODB-OIDC"
     assert credentials.mechanism_properties.environment == "k8s"
 
 
 @a_failed_handshake
 async def test_mongodb_refuses_a_wrong_password(mongodb: LocalMongo, files: Files) -> None:
-    async with connect(mongo_settings(files), with_user(mongodb, "wrong")) as client:
+    async with connect(with_user(mongodb, files, "wrong")) as client:
         with pytest.raises(OperationFailure, match="Authentication failed"):
             await client["kept"]["things"].find_one()
 
 
 @a_failed_handshake
 async def test_mongodb_is_not_trusted_without_its_authority(mongodb: LocalMongo, files: Files) -> None:
-    settings = MongoSettings(tls_certificate_key_file=files.client_both)  # pyright: ignore[reportCallIssue]
-    async with connect(settings, with_user(mongodb)) as client:
+    async with connect(with_user(mongodb, files, tlsCAFile=None)) as client:
         with pytest.raises(ServerSelectionTimeoutError, match="certificate verify failed"):
             await client["kept"]["things"].find_one()
 
@@ -207,7 +211,7 @@ def kafka_settings(files: Files, password: str = KAFKA_PASSWORD) -> KafkaSetting
     )
 
 
-async def test_kafka_with_tls_scram_and_client_certificate_is_reached_by_settings(
+async def test_kafka_with_tls_scram_and_client_certificate_is_reached_by_its_address(
     kafka: LocalKafka, files: Files
 ) -> None:
     settings, bootstrap = kafka_settings(files), kafka.endpoint

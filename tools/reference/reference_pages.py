@@ -262,7 +262,7 @@ METRICS_INTRO = """\
 # Metrics
 
 What `/metrics` of a process shows (`EDEN_HTTP_PORT`; `eden serve` on its own port) beside `process_*` and
-`python_*`. Every figure also has the label `namespace` (`EDEN_METRICS_NAMESPACE`). No label is a user, session,
+`python_*`. Every figure also has the label `namespace` (the name of memory's database). No label is a user, session,
 message or memory; of agents, the first 20 have values of their own, the others are `other`.
 
 Lag has kafka_exporter's names, model calls have those of OpenTelemetry. One process among all exports lag,

@@ -111,7 +111,7 @@ def _health(
     app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[ProcessPart]]
 ) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
-    for route in health_app(parts, settings.metrics_namespace).routes:
+    for route in health_app(parts, settings.mongodb.database).routes:
         path: str = getattr(route, "path", "")
         if path == "/metrics":
             app.router.routes.append(Route(path, LetIn(getattr(route, "app", None), admission)))
@@ -208,7 +208,7 @@ async def serving(
         if settings.http.port is not None:
             doors = tuple(parts)
             where = settings.http.host, settings.http.port
-            parts.append(HealthServer(lambda: doors, *where, settings.metrics_namespace))
+            parts.append(HealthServer(lambda: doors, *where, settings.mongodb.database))
         yield parts
 
 

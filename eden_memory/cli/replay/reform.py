@@ -204,7 +204,7 @@ async def _evaluated(
     """Print how the new memory answers beside the live one; return whether it is worse."""
     from eden_memory.evals.trial import tried  # noqa: PLC0415 - numpy and search models, for this alone
 
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         live = await live_settings(settings, client[settings.mongodb.database])
     own = overridden(settings, step.reform.asked.overrides).placed(Placement(name, name))
     left = None if request.cap is None else max(Decimal(0), request.cap - step.reform.spent_usd)

@@ -233,7 +233,7 @@ def report(
 
 
 async def _report(settings: Settings, name: str, wanted: ReportRequest) -> MemoryReport:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(endpoints(settings).mongodb) as client:
         return await compared(settings, client[settings.mongodb.database], name, wanted)
 
 

@@ -64,7 +64,7 @@ class Kit:
 @asynccontextmanager
 async def kit_for(settings: Settings) -> AsyncGenerator[Kit]:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         yield Kit(settings, client)
 
 

@@ -399,7 +399,7 @@ async def test_the_service_opens_and_closes_a_client_of_its_own(settings: Settin
 
 async def test_the_applications_client_is_left_open(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         async with MemoryService(client=client, settings=settings) as service:
             await service.get_memory_context("one")
         await client.admin.command("ping")

@@ -32,7 +32,7 @@ def environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings
 async def within(settings: Settings, *rows: dict[str, Any]) -> dict[str, Stream]:
     """Set up, and with these documents of people's own; the agent's streams as stages read them."""
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database = client[settings.mongodb.database]
         await set_up(database, settings.names)
         if rows:
@@ -133,5 +133,5 @@ def test_the_database_refuses_a_field_that_it_does_not_know_and_names_it(environ
 
 async def _insert(settings: Settings, row: dict[str, Any]) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         await client[settings.mongodb.database][settings.names["streams"]].insert_one(row)

@@ -137,9 +137,7 @@ async def chats_of(settings: Settings, upstream: ChatUpstream) -> AsyncGenerator
     """A gateway with these settings, served."""
     assert settings.mongodb.uri is not None
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
-        )
+        client = await stack.enter_async_context(connect(settings.mongodb.uri.get_secret_value()))
         memory = await stack.enter_async_context(Memory(settings, client=client))
         chats = Chats(settings, upstream, Kit(settings, client))
         chats.memory, chats.gateway = memory, Gateway(memory, chats.keys, settings)

@@ -87,7 +87,7 @@ async def test_a_killed_gateway_neither_loses_nor_doubles_a_turn(
     )
     await prepare(quick)
     assert quick.mongodb.uri is not None
-    async with connect(quick.mongodb, quick.mongodb.uri.get_secret_value()) as client:
+    async with connect(quick.mongodb.uri.get_secret_value()) as client:
         inbox = client[quick.source_database][inbox_name(quick)]
         recorded = client[quick.mongodb.database][quick.names["messages"]]
 

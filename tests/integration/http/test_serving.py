@@ -64,7 +64,7 @@ async def test_a_key_that_is_revoked_while_the_clock_is_set_back_is_turned_away(
     time = [datetime.now(UTC)]
     assert settings.mongodb.uri is not None
     async with (
-        connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo,
+        connect(settings.mongodb.uri.get_secret_value()) as mongo,
         running(settings, clock=lambda: time[0]) as (_, url, _),
         httpx2.AsyncClient(base_url=url, timeout=30) as client,
     ):
@@ -88,7 +88,7 @@ async def test_others_reach_no_server_without_a_key(settings: Settings) -> None:
         async with serving(served(settings, "0.0.0.0")):
             pass
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         keys = ApiKeys(client[settings.mongodb.database], settings.names)
         _, key = await keys.create("one")
         async with serving(served(settings, "0.0.0.0")):

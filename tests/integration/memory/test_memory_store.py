@@ -337,7 +337,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.settings import MongoSettings
 
 async def main(uri, name):
-    async with connect(MongoSettings(database=name), uri) as client, client.start_session() as session:
+    async with connect(uri) as client, client.start_session() as session:
         await session.start_transaction()
         snapshots = client[name]["memory_snapshots"]
         await snapshots.update_one({}, {"$set": {"revision": 99}}, session=session)

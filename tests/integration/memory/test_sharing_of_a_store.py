@@ -22,7 +22,7 @@ pytestmark = pytest.mark.servers
 
 async def test_a_new_store_is_private_until_somebody_chooses(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database, names = client[settings.mongodb.database], settings.names
         await set_up(database, names)
         assert await settle_sharing(database, names, None) == "private"
@@ -68,7 +68,7 @@ SOURCES: tuple[tuple[dict[str, Any], ...], ...] = tuple(
 
 async def test_mongodb_and_this_process_hide_the_same(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         facts = client[settings.mongodb.database]["facts"]
         keys = ("agent:s.helper", "shard:s.helper:x", "group:s.helper:s.red", "user:s.helper:s.rui")
         for number, (key, sources) in enumerate(product(keys, SOURCES)):

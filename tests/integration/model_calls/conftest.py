@@ -19,7 +19,7 @@ from tests.names import NAMES
 @pytest.fixture
 async def mongo(settings: Settings) -> AsyncIterator[AsyncMongoClient[dict[str, Any]]]:
     assert settings.mongodb.uri is not None
-    client = connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
+    client = connect(settings.mongodb.uri.get_secret_value())
     yield client
     await client.close()
 

@@ -15,12 +15,10 @@ from tests.integration.system.running_system import until
 pytestmark = pytest.mark.servers
 LEFT_OPEN = """
 import asyncio, sys
-from pydantic import SecretStr
 from eden_memory.mongo.client import connect
-from eden_memory.settings import MongoSettings
 
 async def main(uri, name):
-    async with connect(MongoSettings(uri=SecretStr(uri), database=name), uri) as client:
+    async with connect(uri) as client:
         async with client.start_session() as session:
             await session.start_transaction()
             await client[name]["sums"].update_one({"_id": 1}, {"$inc": {"of": 100}}, session=session)
@@ -34,7 +32,7 @@ asyncio.run(main(*sys.argv[1:]))
 async def added(settings: Settings, uri: str) -> None:
     """Add 1 in a transaction of a client of its own, however long the document is locked."""
     name = settings.mongodb.database
-    async with connect(settings.mongodb, uri) as client:
+    async with connect(uri) as client:
 
         async def add(mine: AsyncClientSession) -> None:
             await client[name]["sums"].update_one({"_id": 1}, {"$inc": {"of": 1}}, session=mine)
@@ -45,7 +43,7 @@ async def added(settings: Settings, uri: str) -> None:
 async def test_a_transaction_of_a_killed_process_is_ended_and_not_waited_for(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
     uri, name = settings.mongodb.uri.get_secret_value(), settings.mongodb.database
-    async with connect(settings.mongodb, uri) as client:
+    async with connect(uri) as client:
         await client[name]["sums"].insert_one({"_id": 1, "of": 0})
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", LEFT_OPEN, uri, name, stdout=asyncio.subprocess.PIPE
@@ -70,7 +68,7 @@ async def test_a_transaction_of_a_killed_process_is_ended_and_not_waited_for(set
 async def test_a_transaction_of_a_slow_process_that_lives_is_left_alone(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
     uri, name = settings.mongodb.uri.get_secret_value(), settings.mongodb.database
-    async with connect(settings.mongodb, uri) as slow:
+    async with connect(uri) as slow:
         await slow[name]["sums"].insert_one({"_id": 1, "of": 0})
         async with slow.start_session() as session:
             await session.start_transaction()

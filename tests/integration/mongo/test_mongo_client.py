@@ -6,11 +6,11 @@ from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.mongo.client import connect
-from eden_memory.settings import MongoSettings, Settings
+from eden_memory.settings import Settings
 
 
 async def options_of(uri: str) -> AsyncMongoClient[dict[str, object]]:
-    async with connect(MongoSettings(), uri) as client:  # pyright: ignore[reportCallIssue]
+    async with connect(uri) as client:  # pyright: ignore[reportCallIssue]
         return client
 
 
@@ -28,7 +28,7 @@ async def test_a_read_preference_of_the_connection_string_wins() -> None:
 
 async def test_uuids_and_times_come_back_as_they_went(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         things = client[settings.mongodb.database]["things"]
         await things.insert_one({"_id": UUID(int=5)})
         await things.update_one({"_id": UUID(int=5)}, {"$currentDate": {"at": True}})

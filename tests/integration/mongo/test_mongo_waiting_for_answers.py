@@ -20,9 +20,7 @@ SLOW = {"$where": "sleep(10000) || true"}
 async def connected(settings: Settings, options: str = "") -> AsyncGenerator[Client]:
     """A client with one document in the test's database, and one connection."""
     uri = settings.mongodb.uri.get_secret_value() if settings.mongodb.uri else ""
-    async with connect(
-        settings.mongodb, f"{uri}{'&' if '?' in uri else '/?'}maxPoolSize=1{options}"
-    ) as client:
+    async with connect(f"{uri}{'&' if '?' in uri else '/?'}maxPoolSize=1{options}") as client:
         await client[settings.mongodb.database]["things"].insert_one({"_id": 1})
         yield client
 

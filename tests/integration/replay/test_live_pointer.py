@@ -39,7 +39,7 @@ def document(placement: Placement, state: State = "caught_up") -> dict[str, Any]
 
 async def test_one_of_several_switches_wins_and_all_who_follow_hear_of_it(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database = client[settings.mongodb.database]
         live = MongoLive(database, "memory_")
         await database["memory_namespaces"].insert_many([document(MAY), document(JUNE)])
@@ -63,7 +63,7 @@ async def test_one_of_several_switches_wins_and_all_who_follow_hear_of_it(settin
 
 async def test_what_is_not_ready_never_becomes_live(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database = client[settings.mongodb.database]
         live = MongoLive(database, "memory_")
         await database["memory_namespaces"].insert_many(

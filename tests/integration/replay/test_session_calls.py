@@ -23,7 +23,7 @@ def call(name: str, stage: str, usd: str | None, session: str = "s.one", **field
 
 async def test_the_calls_of_a_session_are_added_up_by_stage(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database = client[settings.mongodb.database]
         await database["memory_calls"].insert_many(
             [

@@ -45,7 +45,7 @@ async def _atlas(settings: Settings) -> AsyncGenerator[Stand]:
     uri = GIVEN[ATLAS]
     enable_socket()
     mongodb = settings.mongodb.model_copy(update={"uri": SecretStr(uri)})
-    async with connect(mongodb, uri) as client:
+    async with connect(uri) as client:
         database = await prepared(client[mongodb.database], search=True)
         try:
             lists = AtlasFactLists(database, NAMES, "test", embedder=WordEmbedder())

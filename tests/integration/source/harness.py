@@ -230,7 +230,7 @@ async def kit(settings: Settings, topics: Sequence[str] = TOPICS) -> AsyncGenera
     """Topics and connections of one test."""
     uri = settings.mongodb.uri
     assert uri is not None
-    async with connect(settings.mongodb, uri.get_secret_value()) as mongo:
+    async with connect(uri.get_secret_value()) as mongo:
         made = Kit(settings, mongo)
         admin: Any = AIOKafkaAdminClient(**made.client)
         await admin.start()

@@ -235,7 +235,7 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
     assert settings.kafka.bootstrap is not None
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
     await make_topics(client, settings.kafka.topic_prefix, {"in": partitions, "out": partitions})
-    mongo = connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
+    mongo = connect(settings.mongodb.uri.get_secret_value())
     database = mongo[settings.mongodb.database]
     prefix = settings.names
     ledger = MongoLedger(database, prefix)

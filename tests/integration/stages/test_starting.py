@@ -95,7 +95,7 @@ async def test_a_database_that_is_not_set_up_is_named_although_kafka_is_away(
 
 async def test_a_program_older_than_what_was_written_does_not_begin(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         database, names = client[settings.mongodb.database], settings.names
         for _ in range(2):
             await heed_versions(database, names, {"A": 1, "B": 2})
@@ -109,7 +109,7 @@ async def test_a_program_does_not_begin_on_a_store_of_another_format(
     environment: dict[str, str], settings: Settings
 ) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         versions = client[settings.mongodb.database][settings.names["versions"]]
         await versions.insert_one({"_id": "events", "versions": {"FactChanged": 1}})
     async with started(environment) as process:
@@ -140,7 +140,7 @@ async def test_a_program_does_not_begin_on_topics_of_another_format(environment:
 
 async def test_it_says_so(environment: dict[str, str], settings: Settings) -> None:
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         await heed_versions(client[settings.mongodb.database], settings.names, {"FactChanged": 99})
     async with started(environment) as process:
         said = await says(process, "FactChanged v99 cannot be read")

@@ -73,7 +73,7 @@ class Kept:
 async def kept(settings: Settings) -> AsyncGenerator[Kept]:
     assert settings.mongodb.uri
     uri = settings.mongodb.uri.get_secret_value()
-    client: AsyncMongoClient[dict[str, Any]] = connect(settings.mongodb, uri)
+    client: AsyncMongoClient[dict[str, Any]] = connect(uri)
     found = Kept(client[settings.mongodb.database])
     await found.store.create_indexes()
     await found.ledger.prepare()

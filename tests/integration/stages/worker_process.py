@@ -39,7 +39,7 @@ async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float,
         kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
     )
     client = client_kwargs(settings.kafka, kafka)
-    mongo = connect(settings.mongodb, mongodb)
+    mongo = connect(mongodb)
     publisher = Publisher(lambda: new_producer(client))
     await publisher.start()
     database, prefix = mongo[name], settings.names

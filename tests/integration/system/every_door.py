@@ -183,9 +183,7 @@ async def every_door(running: System) -> AsyncGenerator[EveryDoor]:
     settings = running.settings
     assert settings.mongodb.uri is not None
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
-        )
+        client = await stack.enter_async_context(connect(settings.mongodb.uri.get_secret_value()))
         doors = await stack.enter_async_context(doors_of(Kit(settings, client)))
         upstream = await stack.enter_async_context(chat_upstream())
         placed = behind(settings, upstream.openai_url, agent_id=AGENT)

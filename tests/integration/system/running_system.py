@@ -229,7 +229,7 @@ async def prepare(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
     config = admin_config(settings.kafka, settings.kafka.bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         await set_up(client[settings.mongodb.database], settings.names)
         names = (*MODEL_NAMES.values(), "shard-model", "blob-model")
         await passed(client[settings.mongodb.database], settings.names, settings.llm, *names)
@@ -274,7 +274,7 @@ async def system(settings: Settings, models: Serving, *, run: bool = True) -> As
     await prepare(settings)
     assert settings.mongodb.uri is not None
     async with (
-        connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo,
+        connect(settings.mongodb.uri.get_secret_value()) as mongo,
         MemoryService(AGENT, client=mongo, settings=settings) as service,
     ):
         found = System(settings, mongo, models, service)

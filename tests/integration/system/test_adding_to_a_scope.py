@@ -34,7 +34,7 @@ async def doors(request: pytest.FixtureRequest, settings: Settings) -> AsyncGene
         assert placed.mongodb.uri is not None
         async with (
             system(placed, models) as running,
-            connect(placed.mongodb, placed.mongodb.uri.get_secret_value()) as client,
+            connect(placed.mongodb.uri.get_secret_value()) as client,
             doors_of(Kit(placed, client)) as found,
         ):
             yield running, found

@@ -128,7 +128,7 @@ async def share(settings: Settings, mode: SharedSessions, llm: str, *, one_user:
                 await wrote(running, told, one_user=one_user)
                 await until(lambda: decided(running), "every proposal is decided and stored")
                 one, all_of_them = await borne(running, told)
-            async with connect(placed.mongodb, endpoints(placed).mongodb) as client:
+            async with connect(endpoints(placed).mongodb) as client:
                 await client.drop_database(placed.mongodb.database)
         found, of = found + one, of + all_of_them
     return found / of

@@ -48,7 +48,7 @@ async def doors(running: System) -> AsyncGenerator[Doors]:
     assert running.settings.mongodb.uri is not None
     uri = running.settings.mongodb.uri.get_secret_value()
     async with (
-        connect(running.settings.mongodb, uri) as client,
+        connect(uri) as client,
         doors_of(Kit(running.settings, client)) as doors,
     ):
         yield doors

@@ -31,7 +31,7 @@ async def test_the_lease_of_a_killed_process_is_taken_over_at_once(settings: Set
     uri, database = settings.mongodb.uri.get_secret_value(), settings.mongodb.database
     holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDS, uri, database, stdout=PIPE)
     try:
-        async with connect(settings.mongodb, uri) as client:
+        async with connect(uri) as client:
             lease = MongoLease(client[database]["leases"], "tailer", HOUR)
             assert holder.stdout is not None
             assert await holder.stdout.readline() == b"held\n"

@@ -154,7 +154,7 @@ async def test_readme_leads_from_a_chat_collection_to_memory(settings: Settings,
     own = _environment(settings, tmp_path)
     source = own["EDEN_SOURCE_DATABASE"] = f"{settings.mongodb.database}_app"
     assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+    async with connect(settings.mongodb.uri.get_secret_value()) as client:
         await client[source]["chat_messages"].insert_many(json.loads(documents))
         script = script.replace(export[0], "").replace("make up", "eden up")
         script = script.replace(running[0], ".venv/bin/eden run > run.log 2>&1 &")

@@ -18,7 +18,7 @@ async def test_each_new_author_is_stored_with_the_first_message(settings: Settin
     await prepare(settings)
     assert settings.mongodb.uri is not None
     async with (
-        connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client,
+        connect(settings.mongodb.uri.get_secret_value()) as client,
         stages(settings, {FORMATION_TRIGGER}),
     ):
         database = client[settings.mongodb.database]

@@ -40,7 +40,7 @@ async def prepared(settings: Settings) -> Settings:
 @pytest.fixture
 async def database(prepared: Settings) -> AsyncGenerator[Database]:
     assert prepared.mongodb.uri is not None
-    async with connect(prepared.mongodb, prepared.mongodb.uri.get_secret_value()) as client:
+    async with connect(prepared.mongodb.uri.get_secret_value()) as client:
         yield client[prepared.mongodb.database]
 
 

@@ -34,7 +34,7 @@ async def test_a_session_without_known_users_forms_memory_of_the_agent_only_if_s
     assert settings.mongodb.uri is not None
     counted = metrics.TAILER_AUTHORLESS._value.get()  # pyright: ignore
     async with (
-        connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client,
+        connect(settings.mongodb.uri.get_secret_value()) as client,
         stages(settings, {FORMATION_TRIGGER}),
     ):
         database = client[settings.mongodb.database]

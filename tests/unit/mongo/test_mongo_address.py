@@ -4,7 +4,6 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect, hosts
-from eden_memory.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -19,13 +18,13 @@ from eden_memory.settings import Settings
 )
 async def test_an_address_that_cannot_be_read_is_not_quoted(uri: str) -> None:
     with pytest.raises(EdenError, match="address of MongoDB") as raised:
-        connect(Settings().mongodb, uri)
+        connect(uri)
     assert "secret" not in f"{raised.value.what} {raised.value.hint}"
 
 
 async def test_a_password_that_is_not_encoded_is_hinted_at() -> None:
     with pytest.raises(EdenError, match="must be escaped") as raised:
-        connect(Settings().mongodb, "mongodb://u:p@ss@h")
+        connect("mongodb://u:p@ss@h")
     assert "write @ as %40" in raised.value.hint
 
 

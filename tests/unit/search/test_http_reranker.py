@@ -71,5 +71,9 @@ async def test_settings_choose_and_a_folder_without_a_model_is_said(tmp_path: Pa
     chosen = reranker_of(SearchSettings(reranker="http://127.0.0.1:1/rerank"))
     assert isinstance(chosen, HttpReranker)
     await chosen.close()
+    named = reranker_of(SearchSettings(reranker="https://api.example/v2/rerank#rerank-v4"))
+    assert isinstance(named, HttpReranker)
+    assert (named._url, named._model) == ("https://api.example/v2/rerank", "rerank-v4")  # pyright: ignore[reportPrivateUsage]
+    await named.close()
     with pytest.raises(EdenError, match=r"model\.onnx"):
         reranker_of(SearchSettings(reranker=str(tmp_path)))
