@@ -250,13 +250,17 @@ class ScopeAssignment:
     `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
     `before` (said by messages before the window alone)."""
     _planted: frozenset[str] | None = field(default=None, init=False)
+    _taken: Counter[str] = field(default_factory=Counter[str], init=False)
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
     ) -> list[AssignedItem]:
-        """Return the items that stand, in order; `marks` are those known once the answer was there."""
+        """Return the items that stand, in order; `marks` are those known once the answer was there.
+
+        The limits count the items of all answers.
+        """
         assigned: list[AssignedItem] = []
-        taken: Counter[str] = Counter()
+        taken = self._taken
         for statement in stated:
             only_before = self.transcript.only_before(statement.messages)
             self.counts["before"] += only_before
