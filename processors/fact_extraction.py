@@ -14,8 +14,9 @@ from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes
+from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes, too_few
 from eden_memory.formation.window_question import (
+    Check,
     SharingRules,
     WindowAnswers,
     WindowQuestion,
@@ -84,17 +85,19 @@ class FactExtraction:
         asking = asking_about(window, delivery, STAGE, "facts")
         before = () if self._limits.short_prompts else window.before  # the short prompt shows none
         question = await self._questions.about(delivery, window, scopes, asking, before=before)
-        if not question.transcript.own:
+        if not question.transcript.own or not question.scopes.all:
             return [facts_extracted(delivery, window)]
         past = question.scopes.past(window, self._clock())
-        if past >= set(scopes):
+        if past >= set(question.scopes.all):
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
 
-        def asks_of(part: WindowQuestion) -> tuple[Prompt, None]:
-            short = self._limits.short_prompts
-            return prompts.fact_extraction(self._material(part), fence, short=short), None
+        def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[ExtractedFacts] | None]:
+            material, own = self._material(part), part.scopes.own_prompt
+            prompt = prompts.fact_extraction(material, fence, short=self._limits.short_prompts, own=own)
+            wants = any(scope.least for scope in material.scopes)
+            return prompt, (lambda answer: too_few(answer.facts, material.scopes)) if wants else None
 
         answers = await self._questions.ask(question, ExtractedFacts, asks_of)
         return await self._formed(question, past, answers, fence)

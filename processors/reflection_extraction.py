@@ -6,7 +6,7 @@ Never skipped for want of facts: the session's reflections are always formed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
 
@@ -26,6 +26,7 @@ from eden_memory.formation.scope_assignment import (
     too_few,
 )
 from eden_memory.formation.window_question import (
+    Check,
     SharingRules,
     WindowAnswers,
     WindowQuestion,
@@ -94,13 +95,14 @@ class ReflectionExtraction:
         question = await self._questions.about(
             delivery, window, window.scopes, asking, known_of(known), before
         )
-        if not question.transcript.own:
+        if not question.transcript.own or not question.scopes.all:
             return session_closed(delivery, extracted, 0)
         fence = self._fence.around(f"{STAGE}/{window.agent_id}")  # the prompt's beginning is cached by it
 
-        def asks_of(part: WindowQuestion) -> tuple[Prompt, Callable[[StatedReflections], str | None]]:
-            material = self._material(part, extracted, known)
-            prompt = prompts.reflection_extraction(material, fence, short=self._limits.short_prompts)
+        def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[StatedReflections]]:
+            material, own = self._material(part, extracted, known), part.scopes.own_prompt
+            short = self._limits.short_prompts
+            prompt = prompts.reflection_extraction(material, fence, short=short, own=own)
             return prompt, partial(_shortcoming, scopes=material.scopes)
 
         answers = await self._questions.ask(question, StatedReflections, asks_of)
@@ -140,7 +142,7 @@ class ReflectionExtraction:
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
         judge = await self._questions.may_judge(answers)
-        assignment = question.assignment(self._limits.reflection_words, fence, judge, limited=True)
+        assignment = question.assignment(self._limits.reflection_words, fence, judge)
         by_scope: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
         for answered in answers.answers:
@@ -157,7 +159,7 @@ class ReflectionExtraction:
 
 def _shortcoming(answer: StatedReflections, scopes: Sequence[ScopeBrief]) -> str | None:
     """Return the complaint with which the model is asked once more, and count it."""
-    complaint = too_few(answer, scopes)
+    complaint = too_few(answer.reflections, scopes)
     if complaint is not None:
         count_extracted(STAGE, 0, {"asked_again": 1})
     return complaint
