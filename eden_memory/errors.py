@@ -249,6 +249,10 @@ class PermanentError(Exception):
     """This input can never succeed: it is given up at once."""
 
 
+class Splits(PermanentError):  # noqa: N818 - a direction
+    """Two answers to a question were invalid: ask about its parts."""
+
+
 class UnreadableAnswers(PermanentError):  # noqa: N818 - reads as what happened
     """Nothing can be read of a model's answers to one question, while those to others can be read."""
 

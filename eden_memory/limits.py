@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -40,6 +41,8 @@ LONGEST_REASON = 1_000
 """Characters of the reason for a change, at most."""
 LONGEST_GUIDANCE = 4_000
 """Characters of a stream's guidance, at most: it stands in the prompts of every window."""
+LONGEST_PROMPT = 16_000
+"""Characters of a prompt of a stream's own, at most."""
 LONGEST_SHARD_NAME = 100
 """Characters of a shard's name, at most."""
 MOST_RETENTION_DAYS = 36_500
@@ -74,17 +77,41 @@ class ScopeLimits:
     """Reflections in the buffer at which it consolidates."""
     blob_words: int
     least: int
-    """Reflections wanted of a window, at least and at most."""
+    """Items wanted of a window, at least and at most: reflections, or facts in those of `of_facts`."""
     most: int
     extraction_guidance: str | None = None
     consolidation_guidance: str | None = None
     extraction_model: str | None = None
     consolidation_model: str | None = None
+    extraction_prompt: str | None = None
+    """Own instructions in place of ours, and the same for the blob."""
+    consolidation_prompt: str | None = None
     retention_days: int | None = None
     item_words: int | None = None
-    """Words of one fact or reflection; None: as FormationLimits says."""
+    """Words of one item; None: as FormationLimits says."""
+    own: Stream | None = None
+    """The stream that sets some of them."""
     active: bool = True
     """False: switched off, nothing of it is formed, consolidated or shown."""
+
+    def forms(self, kind: Literal["facts", "reflections"]) -> bool:
+        """Return whether facts, or reflections, are formed of the scope."""
+        return self.own is None or self.own.extraction_fields in (None, "both", kind)
+
+    def of_facts(self, most: int) -> "ScopeLimits":
+        """Return the same with those of facts for its items; `most`: of a window, unless the stream says less."""
+        own = self.own
+        if own is None:
+            return replace(self, least=0, most=most)
+        least = own.min_facts or 0
+        wanted = most if own.max_facts is None else min(own.max_facts, most)
+        return replace(
+            self,
+            least=min(least, wanted),
+            most=wanted,
+            item_words=own.fact_word_limit or self.item_words,
+            extraction_model=own.fact_model or self.extraction_model,
+        )
 
     def until(self, said_at: datetime) -> datetime | None:
         """When a fact that was said then expires; None: never."""
@@ -162,8 +189,11 @@ def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimi
         consolidation_guidance=own.consolidation_guidance,
         extraction_model=own.extraction_model,
         consolidation_model=own.consolidation_model,
+        extraction_prompt=own.extraction_prompt,
+        consolidation_prompt=own.consolidation_prompt,
         retention_days=own.retention_days,
         item_words=own.item_word_limit or base.item_words,
+        own=own,
     )
 
 

@@ -152,6 +152,11 @@ EXTRACTION_ITEMS = Counter(
     "Facts and reflections that models stated: formed, and those left out or changed, by how",
     ["stage", "how"],
 )
+EXTRACTION_SPLITS = Counter(
+    "eden_extraction_splits",
+    "Windows asked for scope by scope, or by halves, as two answers about all of it were invalid",
+    ["stage"],
+)
 
 DEDUP = Counter(
     "eden_dedup",

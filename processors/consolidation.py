@@ -201,7 +201,8 @@ class Consolidation:
     async def _ask(self, due: DueScope, question: Question) -> Answered[ConsolidatedText]:
         merge, limits = question.merge, due.limits
         fence = self._fence.around(f"{STAGE}/{merge.scope.key}@{merge.version}")
-        prompt = prompts.consolidation(material_of(merge, limits, self._limits.language), fence)
+        material = material_of(merge, limits, self._limits.language)
+        prompt = prompts.consolidation(material, fence, limits.consolidation_prompt)
         tier = await self._tier_of(users_of(merge.scope), merge.scope.session_id)
         return await self._model.ask(
             prompt,

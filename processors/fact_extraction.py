@@ -1,7 +1,8 @@
 """memory.formations → memory.extractions, memory.candidates: one call finds the facts of a closed window.
 
 It sees the conversation alone, no memory: facts must stand alone. The messages before the window are there to
-explain it. Every formation has exactly one FactsExtracted.
+explain it. Every formation has exactly one FactsExtracted. Parts that are asked for by themselves and fail become a
+dead letter beside it.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -13,9 +14,11 @@ from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes
+from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes, too_few
 from eden_memory.formation.window_question import (
+    Check,
     SharingRules,
+    WindowAnswers,
     WindowQuestion,
     WindowQuestions,
     asking_about,
@@ -23,13 +26,13 @@ from eden_memory.formation.window_question import (
 )
 from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.metrics import count_extracted
-from eden_memory.models.question import Answered, LanguageModel
+from eden_memory.models.question import LanguageModel, Prompt
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery, Emitted
+from eden_memory.stages.stage import Delivery, Result
 from eden_memory.windows.formation_requests import Windows
 
 STAGE = "fact-extraction"
@@ -69,7 +72,7 @@ class FactExtraction:
         self._model, self._forgetting, self._fence = model, forgetting, fence
         self._clock, self._limits = clock, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """Extract the facts of one window."""
         (delivery,) = deliveries
         if not isinstance(delivery.event, FormationRequested):
@@ -82,16 +85,22 @@ class FactExtraction:
         asking = asking_about(window, delivery, STAGE, "facts")
         before = () if self._limits.short_prompts else window.before  # the short prompt shows none
         question = await self._questions.about(delivery, window, scopes, asking, before=before)
-        if not question.transcript.own:
+        if not question.transcript.own or not question.scopes.all:
             return [facts_extracted(delivery, window)]
         past = question.scopes.past(window, self._clock())
-        if past >= set(scopes):
+        if past >= set(question.scopes.all):
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        prompt = prompts.fact_extraction(self._material(question), fence, short=self._limits.short_prompts)
-        answered = await self._model.ask(prompt, ExtractedFacts, question.asking)
-        return await self._formed(question, past, answered, fence)
+
+        def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[ExtractedFacts] | None]:
+            material, own = self._material(part), part.scopes.own_prompt
+            prompt = prompts.fact_extraction(material, fence, short=self._limits.short_prompts, own=own)
+            wants = any(scope.least for scope in material.scopes)
+            return prompt, (lambda answer: too_few(answer.facts, material.scopes)) if wants else None
+
+        answers = await self._questions.ask(question, ExtractedFacts, asks_of)
+        return await self._formed(question, past, answers, fence)
 
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
@@ -111,32 +120,36 @@ class FactExtraction:
         self,
         question: WindowQuestion,
         past: frozenset[Scope],
-        answered: Answered[ExtractedFacts],
+        answers: WindowAnswers[ExtractedFacts],
         fence: str,
-    ) -> Sequence[Emitted]:
+    ) -> Result:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        judge = await self._questions.may_judge(answered)
+        judge = await self._questions.may_judge(answers)
         assignment = question.assignment(self._limits.fact_words, fence, judge, self._limits.facts)
-        stated = assignment.assign(answered.value.facts, marks)
-        assigned = [item for item in stated if item.scope not in past]
-        for item in stated:
-            if item.scope in past:
-                assignment.leave_out("expired", item.sources)
-        count_extracted(STAGE, len(assigned), assignment.counts)
-        call = shared_call(answered.call, len(assigned))
-        facts = tuple(_fact(item, number, question.window, call) for number, item in enumerate(assigned, 1))
-        extracted = facts_extracted(question.delivery, question.window, facts).model_copy(
+        facts: list[ExtractedFact] = []
+        for answered in answers.answers:
+            stated = assignment.assign(answered.value.facts, marks)
+            assigned = [item for item in stated if item.scope not in past]
+            for item in stated:
+                if item.scope in past:
+                    assignment.leave_out("expired", item.sources)
+            call = shared_call(answered.call, len(assigned))
+            numbered = enumerate(assigned, answers.first + len(facts))
+            facts += [_fact(item, number, question.window, call) for number, item in numbered]
+        count_extracted(STAGE, len(facts), assignment.counts)
+        extracted = facts_extracted(question.delivery, question.window, tuple(facts)).model_copy(
             update={
+                "reason": answers.failed and answers.failed[:500],
                 "cut": assignment.counts["beyond"],
                 "not_shared": tuple(assignment.dropped),
                 "left_out": tuple(assignment.left_out),
                 "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
-                "call": call,
+                "call": answers.call and shared_call(answers.call, len(facts)),
             }
         )
-        return [extracted, *proposals_of(extracted)]
+        return answers.decision([extracted, *proposals_of(extracted)], question.delivery)
 
 
 def _fact(assigned: AssignedItem, number: int, window: Window, call: Call | None) -> ExtractedFact:

@@ -15,7 +15,7 @@ from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
-from eden_memory.formation.prompt_material import ReflectionMaterial
+from eden_memory.formation.prompt_material import ReflectionMaterial, ScopeBrief
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import (
     SHARED_ROLES,
@@ -26,7 +26,9 @@ from eden_memory.formation.scope_assignment import (
     too_few,
 )
 from eden_memory.formation.window_question import (
+    Check,
     SharingRules,
+    WindowAnswers,
     WindowQuestion,
     WindowQuestions,
     asking_about,
@@ -35,13 +37,13 @@ from eden_memory.formation.window_question import (
 from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
-from eden_memory.models.question import Answered, LanguageModel
+from eden_memory.models.question import LanguageModel, Prompt
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
-from eden_memory.stages.stage import Delivery, Emitted
+from eden_memory.stages.stage import Delivery, Result
 from eden_memory.windows.formation_requests import Windows
 
 STAGE = "reflection-extraction"
@@ -78,7 +80,7 @@ class ReflectionExtraction:
         self._streams, self._snapshots, self._model = streams, snapshots, model
         self._forgetting, self._fence, self._limits = forgetting, fence, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event
@@ -93,19 +95,21 @@ class ReflectionExtraction:
         question = await self._questions.about(
             delivery, window, window.scopes, asking, known_of(known), before
         )
-        if not question.transcript.own:
+        if not question.transcript.own or not question.scopes.all:
             return session_closed(delivery, extracted, 0)
         fence = self._fence.around(f"{STAGE}/{window.agent_id}")  # the prompt's beginning is cached by it
-        material = self._material(question, extracted, known)
-        answered = await self._model.ask(
-            prompts.reflection_extraction(material, fence, short=self._limits.short_prompts),
-            StatedReflections,
-            question.asking,
-            lambda answer: _shortcoming(answer, material),
-        )
-        formed = await self._formed(question, answered, fence)
+
+        def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[StatedReflections]]:
+            material, own = self._material(part, extracted, known), part.scopes.own_prompt
+            short = self._limits.short_prompts
+            prompt = prompts.reflection_extraction(material, fence, short=short, own=own)
+            return prompt, partial(_shortcoming, scopes=material.scopes)
+
+        answers = await self._questions.ask(question, StatedReflections, asks_of)
+        formed = await self._formed(question, answers, fence)
         of_session = sum(reflection.scope.kind == "session" for reflection in formed)
-        return [*formed, *session_closed(delivery, extracted, of_session)]
+        closed = session_closed(delivery, extracted, of_session)
+        return answers.decision([*formed, *closed], delivery)
 
     async def _known(self, window: Window) -> dict[str, Snapshot]:
         """Return the snapshots of the window's scopes, as far as all who take part may hear of them."""
@@ -132,29 +136,30 @@ class ReflectionExtraction:
         )
 
     async def _formed(
-        self, question: WindowQuestion, answered: Answered[StatedReflections], fence: str
+        self, question: WindowQuestion, answers: WindowAnswers[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        judge = await self._questions.may_judge(answered)
-        assignment = question.assignment(self._limits.reflection_words, fence, judge, limited=True)
-        assigned = assignment.assign(answered.value.reflections, marks)
-        by_scope = Counter(item.scope.key for item in assigned)
-        missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
-        count_extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
-        call = shared_call(answered.call, len(assigned))
-        position: Counter[str] = Counter()
+        judge = await self._questions.may_judge(answers)
+        assignment = question.assignment(self._limits.reflection_words, fence, judge)
+        by_scope: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
-        for item in assigned:
-            position[item.scope.key] += 1
-            formed.append(_reflection(question, item, position[item.scope.key], call))
+        for answered in answers.answers:
+            assigned = assignment.assign(answered.value.reflections, marks)
+            call = shared_call(answered.call, len(assigned))
+            for item in assigned:
+                position = answers.first + by_scope[item.scope.key]
+                by_scope[item.scope.key] += 1
+                formed.append(_reflection(question, item, position, call))
+        missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
+        count_extracted(STAGE, len(formed), {**assignment.counts, "missing": missing})
         return formed
 
 
-def _shortcoming(answer: StatedReflections, material: ReflectionMaterial) -> str | None:
+def _shortcoming(answer: StatedReflections, scopes: Sequence[ScopeBrief]) -> str | None:
     """Return the complaint with which the model is asked once more, and count it."""
-    complaint = too_few(answer, material.scopes)
+    complaint = too_few(answer.reflections, scopes)
     if complaint is not None:
         count_extracted(STAGE, 0, {"asked_again": 1})
     return complaint

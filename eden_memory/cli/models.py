@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import plain
+from eden_memory.directory.stream_store import StreamStore
 from eden_memory.errors import EdenError
 from eden_memory.models.catalogue import (
     LOCAL_MODELS,
@@ -24,6 +26,7 @@ from eden_memory.models.catalogue import (
 )
 from eden_memory.models.model_servers import with_only_model
 from eden_memory.replay.installation import installation
+from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
@@ -139,12 +142,16 @@ async def _sharing(settings: Settings, wanted: bool | None) -> "tuple[list[Shari
     from eden_memory.formation.sharing_store import store_trials  # noqa: PLC0415 - the SDKs import for a second
     from eden_memory.formation.sharing_trial import judging_models, tried_sharing  # noqa: PLC0415 - likewise
 
-    if wanted is False or not judging_models(settings):
+    if wanted is False or (wanted is None and settings.memory.sharing in (None, "private")):
         return [], None
-    if wanted is None and settings.memory.sharing in (None, "private"):
+    streams: Sequence[Stream] = ()
+    with suppress(EdenError):
+        async with installation(settings) as at:
+            streams = await StreamStore(at.database, at.settings).list()
+    if not judging_models(settings, streams):
         return [], None
     async with Progress() as progress:
-        found = await tried_sharing(settings, progress)
+        found = await tried_sharing(settings, progress, streams)
     try:
         async with installation(settings) as at:
             await store_trials(at.database, at.settings.names, found)

@@ -11,7 +11,13 @@ from pydantic_core import PydanticSerializationError
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError, Invalid, NotFound
-from eden_memory.limits import LONGEST_GUIDANCE, LONGEST_SHARD_NAME, MOST_RETENTION_DAYS, label_of
+from eden_memory.limits import (
+    LONGEST_GUIDANCE,
+    LONGEST_PROMPT,
+    LONGEST_SHARD_NAME,
+    MOST_RETENTION_DAYS,
+    label_of,
+)
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.catalogue import choice_for, is_url
 from eden_memory.models.question import Role
@@ -27,9 +33,20 @@ FIELDS = frozenset(field.alias or name for name, field in Stream.model_fields.it
 NAMES = frozenset({"_id", "agent_id", "scope", "shard"})
 """The fields that identify a stream."""
 SETTABLE = tuple(name for name in Stream.model_fields if name in FIELDS - NAMES)
-OF_FACTS = ("fifo_limit", "max_entries", "retention_days")
+OF_FACTS = (
+    "fifo_limit",
+    "max_entries",
+    "retention_days",
+    "min_facts",
+    "max_facts",
+    "fact_word_limit",
+    "fact_model",
+)
+PROMPTS = {"extraction_prompt": "extraction_guidance", "consolidation_prompt": "consolidation_guidance"}
+"""A stream's own prompt, and the guidance in whose place it stands."""
 ROLES_OF: Mapping[str, tuple[Role, ...]] = {
     "extraction_model": ("facts", "reflections"),
+    "fact_model": ("facts",),
     "consolidation_model": ("consolidation",),
 }
 
@@ -118,6 +135,8 @@ def _demand_scope_has(stream: Stream) -> None:
         raise Invalid("propagation: only an agent can set it", "Set it for agent.")
     if stream.search_tool is not None and stream.scope != "agent":
         raise Invalid("search_tool: only an agent can set it", "Set it for agent.")
+    if stream.scope == "session" and stream.extraction_fields == "facts":
+        raise Invalid("extraction_fields: a session has no facts", "Leave it unset for the session.")
     of_facts = [name for name in OF_FACTS if getattr(stream, name) is not None]
     if stream.scope == "session" and of_facts:
         raise Invalid(
@@ -126,16 +145,20 @@ def _demand_scope_has(stream: Stream) -> None:
 
 
 def _demand_limits(stream: Stream) -> None:
-    least, most = stream.min_items, stream.max_items
-    if least is not None and most is not None and least > most:
-        raise Invalid(f"min_items {least} is above max_items {most}", "Raise max_items, or lower min_items.")
+    for of in ("items", "facts"):
+        least, most = getattr(stream, f"min_{of}"), getattr(stream, f"max_{of}")
+        if least is not None and most is not None and least > most:
+            raise Invalid(f"min_{of} {least} is above max_{of} {most}", f"Raise max_{of}, or lower min_{of}.")
     if (stream.retention_days or 0) > MOST_RETENTION_DAYS:
         raise Invalid(
             f"retention_days is above {MOST_RETENTION_DAYS:,}", "Leave it unset to keep facts for ever."
         )
-    for field in ("extraction_guidance", "consolidation_guidance"):
-        if len(getattr(stream, field) or "") > LONGEST_GUIDANCE:
-            raise Invalid(f"{field} is too long", f"It may have {LONGEST_GUIDANCE:,} characters.")
+    for prompt, guidance in PROMPTS.items():
+        for field, longest in ((prompt, LONGEST_PROMPT), (guidance, LONGEST_GUIDANCE)):
+            if len(getattr(stream, field) or "") > longest:
+                raise Invalid(f"{field} is too long", f"It may have {longest:,} characters.")
+        if getattr(stream, prompt) is not None and getattr(stream, guidance) is not None:
+            raise Invalid(f"{prompt} takes the place of {guidance}", f"Write the guidance into {prompt}.")
 
 
 def _demand_model(field: str, named: str | None, roles: tuple[Role, ...], settings: Settings) -> None:

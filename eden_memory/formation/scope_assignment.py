@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Literal
 
 from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import given_to_all
@@ -23,7 +24,7 @@ from eden_memory.formation.unnamed_sources import nearly_all, with_its_words, wi
 from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, fitted, label_of, limits_of
 from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.redaction import without_unseen
-from eden_memory.schemas.answers import StatedFact, StatedReflection, StatedReflections
+from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import LeftOutBecause, LeftOutFact, Window
 from eden_memory.schemas.provenance import SourceMessage
@@ -57,10 +58,15 @@ class Scopes:
         streams: Mapping[str, Stream],
         of_all: FormationLimits = STANDARD,
         *,
+        kind: Literal["facts", "reflections"] = "reflections",
         of_authors: bool = False,
     ) -> "Scopes":
-        """Return the scopes with their limits, an agent's streams taken into account."""
-        return cls({scope: limits_of(scope, streams, of_all) for scope in scopes}, of_all, of_authors)
+        """Return those of the scopes that have such items, with limits, an agent's streams taken into account."""
+        found = {scope: limits_of(scope, streams, of_all) for scope in scopes}
+        formed = {scope: limits for scope, limits in found.items() if limits.forms(kind)}
+        if kind == "facts":
+            formed = {scope: limits.of_facts(of_all.facts) for scope, limits in formed.items()}
+        return cls(formed, of_all, of_authors)
 
     @property
     def all(self) -> tuple[Scope, ...]:
@@ -72,6 +78,11 @@ class Scopes:
         """The model that the broadest scope with a wish of its own asks for: one call serves them all."""
         named = (limits.extraction_model for limits in self.limits.values())
         return next(filter(None, named), None)
+
+    @property
+    def own_prompt(self) -> str | None:
+        """The instructions of the first scope's own: it stands alone then."""
+        return next((limits.extraction_prompt for limits in self.limits.values()), None)
 
     def words(self, most: int) -> dict[str, int]:
         """Return the word limit of an item by scope key: a stream's own limit, else `most`."""
@@ -85,7 +96,9 @@ class Scopes:
     def for_facts(self) -> tuple[ScopeBrief, ...]:
         """Return briefs without existing memory: facts must stand alone."""
         return tuple(
-            ScopeBrief(label_of(scope), self._guidance(scope), 0, self.of_all.facts, words=limits.item_words)
+            ScopeBrief(
+                label_of(scope), self._guidance(scope), limits.least, limits.most, words=limits.item_words
+            )
             for scope, limits in self._shown().items()
         )
 
@@ -118,15 +131,15 @@ def fact_scopes(window: Window) -> tuple[Scope, ...]:
     return tuple(scope for scope in window.scopes if scope.kind != "session")
 
 
-def too_few(answer: StatedReflections, scopes: Iterable[ScopeBrief]) -> str | None:
-    """Return the complaint about scopes of which an answer states fewer reflections than wanted; None: of none."""
-    stated = Counter(one_line(item.scope) for item in answer.reflections if item.text.strip())
+def too_few(items: Iterable[StatedFact | StatedReflection], scopes: Iterable[ScopeBrief]) -> str | None:
+    """Return the complaint about scopes of which fewer items are stated than wanted; None: of none."""
+    stated = Counter(one_line(item.scope) for item in items if item.text.strip())
     short = [
         f"{brief.label} has {stated[one_line(brief.label)]}, wanted are at least {brief.least}"
         for brief in scopes
         if stated[one_line(brief.label)] < brief.least
     ]
-    return None if not short else f"Too few reflections: {'; '.join(short)}. Keep the others; invent nothing."
+    return None if not short else f"Too few: {'; '.join(short)}. Keep the others; invent nothing."
 
 
 def known_of(known: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
@@ -250,13 +263,17 @@ class ScopeAssignment:
     `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
     `before` (said by messages before the window alone)."""
     _planted: frozenset[str] | None = field(default=None, init=False)
+    _taken: Counter[str] = field(default_factory=Counter[str], init=False)
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
     ) -> list[AssignedItem]:
-        """Return the items that stand, in order; `marks` are those known once the answer was there."""
+        """Return the items that stand, in order; `marks` are those known once the answer was there.
+
+        The limits count the items of all answers.
+        """
         assigned: list[AssignedItem] = []
-        taken: Counter[str] = Counter()
+        taken = self._taken
         for statement in stated:
             only_before = self.transcript.only_before(statement.messages)
             self.counts["before"] += only_before

@@ -11,6 +11,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.directory_store import agents_that_say
+from eden_memory.directory.stream_store import StreamStore
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL
@@ -175,7 +176,8 @@ async def learning(source: Database, memory: Database, settings: Settings, mode:
     if mode == "team":
         but = f", but for {_listed(refused)}" if refused else ""
         said = f"team: every agent learns from what its users say{but}, and all of its users see that"
-    lacks = lacking(settings, await stored_trials(memory, settings.names))
+    streams = await StreamStore(memory, settings).list()
+    lacks = lacking(settings, await stored_trials(memory, settings.names), streams)
     return Learning(mode, said, tuple(lacks) if mode == "team" or chosen else ())
 
 

@@ -2,20 +2,24 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
+from itertools import product
 
+from eden_memory.access.visible import WIDE
+from eden_memory.directory.stream_store import label
 from eden_memory.errors import PermanentError
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
-from eden_memory.models.catalogue import OFFLINE, provider_name, uses
+from eden_memory.models.catalogue import OFFLINE, chosen, provider_name, uses
 from eden_memory.models.judging import most_tokens, parsed
 from eden_memory.models.provider_calls import CallFailed, ChatProvider, PromptTurn
 from eden_memory.models.providers import Providers
 from eden_memory.models.question import Prompt, Role
 from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 
 TOGETHER = 10
@@ -64,29 +68,54 @@ def statements() -> tuple[TriedStatement, ...]:
     return tuple(TriedStatement(row["text"], row["personal"]) for row in rows)
 
 
-def judging_models(settings: Settings) -> dict[tuple[str, str, str], Role]:
-    """Return the (provider, model, prompt) whose judgement counts, each with its role; not those that are rules."""
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """The call whose judgement counts, and the scope and own prompt of a stream that it is made with."""
+
+    role: Role
+    label: str = "agent"
+    own: str | None = None
+
+
+def judging_models(settings: Settings, streams: Iterable[Stream] = ()) -> dict[tuple[str, str, str], Judging]:
+    """Return the (provider, model, prompt) whose judgement counts, also of streams; not those that are rules."""
     short = settings.models.prompts == "short"
     named = {"facts": prompts.FACT_EXTRACTION, "reflections": prompts.REFLECTION_EXTRACTION}
-    found: dict[tuple[str, str, str], Role] = {}
-    for choice, role, _ in uses(settings):
-        if role in JUDGING and choice.provider != OFFLINE and choice.model:
-            prompt = prompts.SHORT[named[role]] if short else named[role]
-            found[choice.provider, choice.model, prompt] = role
+    used = {name: prompts.SHORT[name] if short else name for name in named.values()}
+    asked = [
+        (choice, used[named[role]], Judging(role)) for choice, role, _ in uses(settings) if role in JUDGING
+    ]
+    for stream, role in product(streams, JUDGING):
+        own, model = stream.extraction_prompt, stream.extraction_model
+        model = (stream.fact_model or model) if role == "facts" else model
+        if stream.active and stream.scope in WIDE and (own or model):
+            prompt = used[named[role]] if own is None else prompts.own_name(named[role], own)
+            judging = Judging(role, label(stream) if own else "agent", own)
+            asked += [(chosen(role, tier, settings, model), prompt, judging) for tier in (0, 1)]
+    found: dict[tuple[str, str, str], Judging] = {}
+    for choice, prompt, judging in asked:
+        if choice.provider != OFFLINE and choice.model:
+            found.setdefault((choice.provider, choice.model, prompt), judging)
     return found
 
 
 async def tried_sharing(
-    settings: Settings, on_progress: Callable[[str], None] = lambda _: None
+    settings: Settings, on_progress: Callable[[str], None] = lambda _: None, streams: Iterable[Stream] = ()
 ) -> list[SharingTrial]:
-    """Try each configured model that forms facts or reflections, with the prompt in use."""
+    """Try each configured model that forms facts or reflections, with the prompt in use; also those of streams."""
     providers, short = Providers(settings), settings.models.prompts == "short"
     try:
         return [
             await _tried(
-                providers.chat(provider), provider, model, prompt, role, short=short, on_progress=on_progress
+                providers.chat(provider),
+                provider,
+                model,
+                prompt,
+                judging,
+                short=short,
+                on_progress=on_progress,
             )
-            for (provider, model, prompt), role in judging_models(settings).items()
+            for (provider, model, prompt), judging in judging_models(settings, streams).items()
         ]
     finally:
         await providers.close()
@@ -97,7 +126,7 @@ async def _tried(
     provider: str,
     model: str,
     prompt: str,
-    role: Role,
+    judging: Judging,
     *,
     short: bool,
     on_progress: Callable[[str], None],
@@ -108,11 +137,11 @@ async def _tried(
         if (now := time.monotonic()) - reported >= PROGRESS_SECONDS:
             reported = now
             on_progress(
-                f"{chat.name} {model}: judges by its {role} which of {len(said)} statements to share, "
+                f"{chat.name} {model}: judges by its {judging.role} which of {len(said)} statements to share, "
                 f"{begin} of them in {now - began:.0f} s"
             )
         batch = said[begin : begin + TOGETHER]
-        shared.update(begin + number for number in await _shared(chat, model, role, batch, short=short))
+        shared.update(begin + number for number in await _shared(chat, model, judging, batch, short=short))
     personal = [at for at, statement in enumerate(said) if statement.personal]
     kept_back = [at for at in personal if at in shared]
     return SharingTrial(
@@ -128,10 +157,10 @@ async def _tried(
 
 
 async def _shared(
-    chat: ChatProvider, model: str, role: Role, batch: Sequence[TriedStatement], *, short: bool
+    chat: ChatProvider, model: str, judging: Judging, batch: Sequence[TriedStatement], *, short: bool
 ) -> set[int]:
     """Return the places of what was shared; where no valid answer came, all that is personal counts as shared."""
-    prompt, answer = _asked(role, batch, short=short)
+    prompt, answer = _asked(judging, batch, short=short)
     turns = (PromptTurn("user", prompt.user),)
     unanswered = {at for at, statement in enumerate(batch) if statement.personal}
     try:
@@ -147,29 +176,34 @@ async def _shared(
         value.facts if isinstance(value, ExtractedFacts) else value.reflections
     )
     open_items = (
-        item for item in items if item.scope == "agent" and item.about != "person" and not item.sensitive
+        item
+        for item in items
+        if item.scope == judging.label and item.about != "person" and not item.sensitive
     )
     numbers = {number for item in open_items for number in (item.messages or range(1, len(batch) + 1))}
     return {number - 1 for number in numbers if 1 <= number <= len(batch)}
 
 
 def _asked(
-    role: Role, batch: Sequence[TriedStatement], *, short: bool
+    judging: Judging, batch: Sequence[TriedStatement], *, short: bool
 ) -> tuple[Prompt, type[ExtractedFacts] | type[StatedReflections]]:
     lines = tuple(TranscriptLine("User", "user", WHEN, statement.text) for statement in batch)
-    most = 2 * len(batch)
-    scopes = (ScopeBrief("agent", most=most), ScopeBrief("user", most=most), ScopeBrief("session", most=most))
-    if role == "facts":
+    most, own = 2 * len(batch), judging.own
+    labels = ("agent", "user", "session") if own is None else (judging.label,)
+    scopes = tuple(ScopeBrief(name, most=most) for name in labels)
+    if judging.role == "facts":
         material = FactMaterial(lines, scopes[:2], most, WORDS)
-        return prompts.fact_extraction(material, FENCE, short=short), ExtractedFacts
+        return prompts.fact_extraction(material, FENCE, short=short, own=own), ExtractedFacts
     reflecting = ReflectionMaterial(lines, scopes, (), WORDS)
-    return prompts.reflection_extraction(reflecting, FENCE, short=short), StatedReflections
+    return prompts.reflection_extraction(reflecting, FENCE, short=short, own=own), StatedReflections
 
 
-def lacking(settings: Settings, tried: Mapping[tuple[str, str, str], int]) -> Iterator[str]:
+def lacking(
+    settings: Settings, tried: Mapping[tuple[str, str, str], int], streams: Iterable[Stream] = ()
+) -> Iterator[str]:
     """Yield why a configured model may not share what users said; `tried`: personal statements shared, by model."""
     most = settings.memory.sharing_mistakes
-    for provider, model, prompt in judging_models(settings):
+    for provider, model, prompt in judging_models(settings, streams):
         name, found = provider_name(provider), tried.get((provider_name(provider), model, prompt))
         if found is None:
             yield f"{name} {model} was never tried with {prompt}"

@@ -1,13 +1,17 @@
-"""The question of both extractions about a window: its transcript, its scopes, and on whose behalf it asks."""
+"""The question of both extractions about a window: its transcript, its scopes, and on whose behalf it asks.
+
+One call asks about all scopes but those with a prompt of their own, which have a call each. After two invalid answers
+there is one call for each scope; of a single scope, one for each half of the window.
+"""
 
 from asyncio import gather
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Generic, Protocol
 
 from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import Streams
-from eden_memory.errors import PermanentError
+from eden_memory.errors import PermanentError, ProviderError, Splits
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
 from eden_memory.formation.scope_assignment import (
     SHARED_ROLES,
@@ -17,13 +21,15 @@ from eden_memory.formation.scope_assignment import (
     of_authors,
 )
 from eden_memory.formation.transcript import Transcript, transcript
-from eden_memory.limits import FormationLimits
-from eden_memory.models.question import A, Answered, Asking, LanguageModel, Role
+from eden_memory.limits import FormationLimits, label_of
+from eden_memory.metrics import EXTRACTION_SPLITS
+from eden_memory.models.question import A, Answered, Asking, LanguageModel, Prompt, Role, unit_of
+from eden_memory.names import hashed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery
+from eden_memory.stages.stage import Decision, Delivery, Emitted, Result
 from eden_memory.windows.formation_requests import StoredWindow, Windows
 
 
@@ -88,11 +94,9 @@ class WindowQuestion:
         fence: str,
         judge: bool,
         most_together: int | None = None,
-        *,
-        limited: bool = False,
     ) -> ScopeAssignment:
-        """Return the assignment of an answer's items; `limited`: to each scope's own number of items."""
-        most = {scope.key: limits.most for scope, limits in self.scopes.limits.items()} if limited else {}
+        """Return the assignment of an answer's items, limited to each scope's own number of them."""
+        most = {scope.key: limits.most for scope, limits in self.scopes.limits.items()}
         return ScopeAssignment(
             self.window,
             self.transcript,
@@ -110,6 +114,113 @@ class WindowQuestion:
                 tuple(old.text for old in self.known.taken_back),
             ),
         )
+
+    def groups(self) -> list["QuestionPart"]:
+        """Return what is asked together: all scopes but those with a prompt of their own, and each of these."""
+        own = [scope for scope, limits in self.scopes.limits.items() if limits.extraction_prompt is not None]
+        labels = dict.fromkeys(map(label_of, own))
+        every, together = (
+            range(len(self.transcript.lines)),
+            [one for one in self.scopes.all if one not in own],
+        )
+        rest = [self.part("", together, every)] if together else []
+        return [
+            *rest,
+            *(self.part(label, [one for one in own if label_of(one) == label], every) for label in labels),
+        ]
+
+    def part(self, name: str, scopes: Sequence[Scope], places: Sequence[int]) -> "QuestionPart":
+        """Return the part about these scopes that shows the messages at these places."""
+        whole, own = self.transcript, len(self.transcript.own)
+        shown = replace(
+            whole,
+            lines=tuple(whole.lines[place] for place in places),
+            sources=tuple(whole.sources[place] for place in places),
+            explaining=sum(place >= own for place in places),
+        )
+        limited = replace(self.scopes, limits={scope: self.scopes.limits[scope] for scope in scopes})
+        question = replace(self, transcript=shown, scopes=limited)
+        return QuestionPart(name, question, tuple(place + 1 for place in places))
+
+
+Check = Callable[[A], str | None]
+AsksOf = Callable[[WindowQuestion], tuple[Prompt, Check[A] | None]]
+"""The prompt of a question, or of a part of it, and the check of the answer."""
+NUMBERS_OF_A_TRY = 1_000
+"""Items of the parts that a dead letter is asked for again are numbered beyond those of the parts before."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPart:
+    """Scopes of a window that are asked for together, one of them, or half of its messages."""
+
+    name: str
+    """Empty: what is asked under the window's own question."""
+    question: WindowQuestion
+    numbers: tuple[int, ...]
+    """The numbers that its messages have in the whole window, in order."""
+
+    def parts(self) -> list["QuestionPart"]:
+        """Return what is asked when nothing can be read of the answers to it; one part cannot be divided."""
+        question, scopes = self.question, self.question.scopes.all
+        labels = dict.fromkeys(map(label_of, scopes))
+        own, every = len(question.transcript.own), range(len(self.numbers))
+        if len(labels) > 1:
+            of_label = {label: [one for one in scopes if label_of(one) == label] for label in labels}
+            return [question.part(label, of_label[label], every) for label in labels]
+        if own < 2:
+            return [self]
+        half, (label,) = (own + 1) // 2, labels
+        return [
+            question.part(f"{label}, first half", scopes, [*every[:half], *every[own:]]),
+            question.part(f"{label}, second half", scopes, every[half:]),
+        ]
+
+    def unit(self, sent_again: int) -> str:
+        """Return the part's question, as it is called when its dead letter is sent again for the n-th time."""
+        asking, shown = self.question.asking, self.question.transcript.shown
+        whole = unit_of(asking.stage, self.question.delivery.id, sent_again)
+        # A message that was forgotten since makes it another question.
+        return f"{whole}/{self.name}/{hashed(*shown)[:12]}" if self.name else whole
+
+    @property
+    def asking(self) -> Asking:
+        """On whose behalf it is asked."""
+        whole, question = self.question.asking, self.question
+        unit, of = self.unit(question.delivery.sent_again), whole.unit if self.name else None
+        shown, model = question.transcript.shown, question.scopes.model
+        return replace(whole, unit=unit, part_of=of, shown=shown, model=model)
+
+    def of_window(self, answered: Answered[A]) -> Answered[A]:
+        """Return an answer with the window's own numbers of messages."""
+        ((name, items),) = vars(answered.value).items()
+        renumbered = [item.model_copy(update={"messages": [*self._numbers(item)]}) for item in items]
+        return replace(answered, value=answered.value.model_copy(update={name: renumbered}))
+
+    def _numbers(self, item: Any) -> Iterator[int]:
+        return (self.numbers[number - 1] for number in item.messages if 1 <= number <= len(self.numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswers(Generic[A]):
+    """The answer about a window, or those about its parts."""
+
+    answers: Sequence[Answered[A]]
+    first: int = 1
+    """The number of the first item."""
+    failed: str | None = None
+    """Why parts of it have no answer."""
+
+    @property
+    def call(self) -> Call | None:
+        """The first of the calls."""
+        return self.answers[0].call
+
+    def decision(self, events: Sequence[Emitted], delivery: Delivery) -> Result:
+        """Return the events; what failed becomes a dead letter beside them."""
+        if self.failed is None:
+            return events
+        return Decision(events, refused={delivery.id: f"parts of the window failed: {self.failed}"})
 
 
 class WindowQuestions:
@@ -153,7 +264,8 @@ class WindowQuestions:
         authors = {("user", message.user_id) for message in stored.before if message.user_id is not None}
         marks = await self._forgetting.among(ids_of_window(window) | authors | known)
         shown = transcript(stored, window, marks, earlier.shown if earlier else (), before)
-        limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
+        kind = "facts" if asking.role == "facts" else "reflections"
+        limited = Scopes.of(scopes, streams, self._limits, kind=kind, of_authors=of_authors(window))
         asking = replace(asking, shown=shown.shown, model=limited.model)
         names = _participants(stored, window) if self._demote_names else ()
         called = {*stored.names.values(), *shown.speakers_but(())} - {stored.names.get(window.agent_id)}
@@ -177,8 +289,77 @@ class WindowQuestions:
             return SharedKnowledge()
         return await self._sharing.known(window.agent_id)
 
-    async def may_judge(self, answered: Answered[A]) -> bool:
-        """Return whether an answer's judgement may share what users said; the offline rules' may."""
+    async def ask(self, question: WindowQuestion, answer: type[A], asks_of: AsksOf[A]) -> WindowAnswers[A]:
+        """Return the answer about a window, or about those of its parts that have one; PermanentError if none has.
+
+        A dead letter that is sent again asks only for the parts that had no answer.
+        """
+        groups, times = question.groups(), question.delivery.sent_again
+        missing = (
+            [part for group in groups for part in await self._missing(group, times)] if times else groups
+        )
+
+        async def ask(group: QuestionPart) -> WindowAnswers[A]:
+            return await self._ask_group(group, answer, asks_of)
+
+        if not missing or [part.name for part in missing] == [group.name for group in groups]:
+            return await self._collected(groups, ask)
+        return replace(await self._collected(missing, ask), first=times * NUMBERS_OF_A_TRY + 1)
+
+    async def _missing(self, group: QuestionPart, times: int) -> list[QuestionPart]:
+        """Return the parts of a group without an answer so far: all of it where none has one."""
+        if await self._has_answer(group, times):
+            return []
+        parts = group.parts()
+        missing = [part for part in parts if not await self._has_answer(part, times)]
+        return [group] if len(missing) == len(parts) else missing
+
+    async def _has_answer(self, part: QuestionPart, times: int) -> bool:
+        earlier = [await self._model.earlier(part.unit(number)) for number in range(times)]
+        return any(kept is not None and kept.answered for kept in earlier)
+
+    async def _ask_group(self, group: QuestionPart, answer: type[A], asks_of: AsksOf[A]) -> WindowAnswers[A]:
+        """Ask for all of it; after two invalid answers for each part."""
+
+        async def ask(part: QuestionPart, *, splits: bool = False) -> WindowAnswers[A]:
+            prompt, check = asks_of(part.question)
+            asking = replace(part.asking, splits=splits)
+            answered = await self._model.ask(prompt, answer, asking, check)
+            return WindowAnswers([part.of_window(answered)])
+
+        parts = group.parts()
+        try:
+            return await ask(group, splits=len(parts) > 1)
+        except Splits:
+            EXTRACTION_SPLITS.labels(group.question.asking.stage).inc()
+            return await self._collected(parts, ask)
+
+    async def _collected(
+        self, parts: Sequence[QuestionPart], ask: Callable[[QuestionPart], Awaitable[WindowAnswers[A]]]
+    ) -> WindowAnswers[A]:
+        """Ask for each part; once one has an answer, one without is at fault itself, and not its model."""
+        if len(parts) == 1:
+            return await ask(parts[0])
+        answers, failed = list[Answered[A]](), list[str]()
+        errors: list[PermanentError | ProviderError] = []
+        for part in parts:
+            try:
+                found = await ask(part)
+            except (PermanentError, ProviderError) as error:
+                if isinstance(error, ProviderError) and not error.alone:
+                    raise
+                errors.append(error)
+                failed.append(f"{part.name or 'the others'}: {error}")
+                continue
+            answers += found.answers
+            failed += [found.failed] if found.failed else []
+        if not answers:
+            raise min(errors, key=lambda error: isinstance(error, PermanentError))  # retried, if any is
+        return WindowAnswers(answers, failed="; ".join(failed) or None)
+
+    async def may_judge(self, found: WindowAnswers[A]) -> bool:
+        """Return whether the answers' judgement may share what users said; the offline rules' may."""
+        (answered, *_) = found.answers  # all of one model and prompt
         return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import reduce
 from typing import Generic, cast
 
-from eden_memory.errors import PermanentError, ProviderError, UnreadableAnswers
+from eden_memory.errors import PermanentError, ProviderError, Splits, UnreadableAnswers
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import LLM_UNREADABLE
 from eden_memory.models import judging
@@ -328,7 +328,8 @@ class AskingModel:
             if (run := RUN.get()) is not None:
                 run.unanswered.add(unit)
             return None
-        return Earlier(chain[0].shown, exhausted=exhausted(chain))
+        answered = any(kept.invalid is None for kept in chain)
+        return Earlier(chain[0].shown, exhausted=exhausted(chain), answered=answered)
 
     async def ask(
         self,
@@ -372,6 +373,8 @@ class AskingModel:
         key = chain[0].id if chain else first
         of = f"{asking.stage}, {self._router.route(asking).breaker.name}"
         turns, read_before = judging.turns_of(prompt), self._readings.count(of)
+        if asking.part_of is not None:
+            read_before = self._readings.read_before(self._prefix + asking.part_of, read_before)
         return _Question(prompt, answer, asking, check, unit, key, known, turns, of, read_before)
 
     def _just_looked_up(self, unit: str) -> bool:
@@ -473,13 +476,18 @@ class AskingModel:
         return None
 
     async def _invalid(self, question: _Question[A], kept: Answer, problem: str, *, again: bool) -> None:
-        """Mark the answer and continue with a repair; PermanentError after too many.
+        """Mark the answer and continue with a repair; PermanentError after too many, Splits of one that splits.
 
         ProviderError, if nothing can be read and nobody else had a readable answer meanwhile: it may be the model.
         """
         self._note(question, kept, OUTCOMES.get(problem, "invalid"), items=0, again=again)
         question.answers += 1
-        question.invalid += problem != TRUNCATED
+        question.invalid += problem != TRUNCATED or question.asking.splits
+        if question.asking.splits and question.invalid >= judging.MOST_INVALID_OF_ALL and not question.best:
+            if kept.invalid is None:
+                await self._answers.judged_invalid(kept.id, problem)
+            self._readings.hold(question.unit, question.read_before)
+            raise Splits(f"{question.answers} answers, none of them valid; the last: {problem}")
         spent = question.invalid >= judging.MOST_INVALID and question.best is None
         readable = self._readings.count(question.of) > question.read_before
         aside = spent and problem not in OUTCOMES and kept.invalid is None and not readable

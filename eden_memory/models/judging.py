@@ -232,6 +232,9 @@ CALLS = 6
 MOST_INVALID = 3
 """Invalid answers after which a question is given up: one and two repairs."""
 
+MOST_INVALID_OF_ALL = 2
+"""Invalid or truncated answers after which a question about several scopes is asked in parts."""
+
 SHOWN_OF_CUT = 400
 """Characters of a truncated answer that are shown again."""
 
@@ -304,18 +307,22 @@ class Readings:
     def unreadable(self, of: str, unit: str, session: str, user: str) -> ProviderError:
         """Record a question without a readable answer; return what to raise while it may be the model's fault."""
         self._failing.setdefault(of, {})[session] = user
+        self.hold(unit, self._read[of])
+        return self._doubt(of, session, HOLD)
+
+    def hold(self, unit: str, read_before: int) -> None:
+        """Remember how many answers could be read before a question."""
         self._held.pop(unit, None)
-        self._held[unit] = self._read[of]
+        self._held[unit] = read_before
         while len(self._held) > REMEMBERED:
             self._held.popitem(last=False)
-        return self._doubt(of, session, HOLD)
 
     def waits(self, of: str, unit: str) -> bool:
         """Return whether nothing has been learnt since a question was set aside in this process."""
         return not self.fails(of) and self._held.get(unit) == self._read[of]
 
     def read_before(self, unit: str, otherwise: int) -> int:
-        """Return how many answers could be read when a question was set aside, if this process did that."""
+        """Return how many answers could be read when a question was set aside or split, if this process did that."""
         return self._held.get(unit, otherwise)
 
     def _doubt(self, of: str, session: str, seconds: float) -> ProviderError:

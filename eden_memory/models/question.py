@@ -62,6 +62,10 @@ class Asking:
     """Ids behind the numbers of the prompt, in order; kept beside the answer."""
     model: str | None = None
     """Override of an agent or stream."""
+    splits: bool = False
+    """Raise Splits after two invalid answers: the asker then asks about parts of it."""
+    part_of: str | None = None
+    """The unit of the question that this one asks a part of."""
 
     @classmethod
     def about(cls, delivery: Delivery, stage: str, role: Role, agent_id: str) -> "Asking":
@@ -95,6 +99,8 @@ class Earlier:
     shown: tuple[str, ...]
     exhausted: bool
     """The answer and all repairs of it were invalid."""
+    answered: bool = True
+    """One of its answers is valid."""
 
 
 class Reranker(Protocol):

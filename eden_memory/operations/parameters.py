@@ -23,6 +23,7 @@ from eden_memory.limits import (
 from eden_memory.memory.browsing_store import FactOrder
 from eden_memory.models.catalogue import shown_model
 from eden_memory.mongo.application_ids import id_of
+from eden_memory.schemas.documents import ExtractionFields
 from eden_memory.schemas.scopes import ScopeKind, Sharing
 from eden_memory.search.search_requests import FactScope, Kind, SearchedKind, SearchSort
 from eden_memory.unpoison.attack_rules import CauseKind
@@ -298,18 +299,33 @@ class StreamFields(_Closed):
     """Added to the prompts for facts and reflections."""
     consolidation_guidance: str | None = None
     """Added to the prompt that rewrites its blob."""
+    extraction_prompt: str | None = None
+    """Instructions in place of ours, in a call of its own. Names {words}; may name {kind}, {scope}, {least}, {most},
+    {language}."""
+    consolidation_prompt: str | None = None
+    """The same for its blob. Names {words}; may name {scope}, {language}."""
+    extraction_fields: ExtractionFields | None = None
+    """What is formed: facts, reflections or both."""
     threshold: Positive = None
     """Reflections in the buffer at which it consolidates."""
     word_limit: Positive = None
     """Words of its blob, at most."""
     item_word_limit: Positive = None
     """Words of a fact or reflection, at most."""
+    fact_word_limit: Positive = None
+    """Words of a fact, in place of `item_word_limit`."""
     min_items: Annotated[int | None, Field(ge=0)] = None
     """Reflections wanted of a window: with fewer, the model is asked once more."""
     max_items: Annotated[int | None, Field(ge=0)] = None
     """Reflections of a window, at most."""
+    min_facts: Annotated[int | None, Field(ge=0)] = None
+    """Facts wanted of a window: with fewer, the model is asked once more."""
+    max_facts: Annotated[int | None, Field(ge=0)] = None
+    """Facts of a window, at most."""
     extraction_model: str | None = None
     """For facts and reflections; it answers for all scopes of the window. Of an endpoint only host and model show."""
+    fact_model: str | None = None
+    """For facts, in place of `extraction_model`."""
     consolidation_model: str | None = None
     """Of an endpoint only host and model show."""
     fifo_limit: Positive = None
@@ -329,7 +345,7 @@ class StreamView(StreamFields):
     scope: ScopeKind
     shard: str | None
 
-    @field_validator("extraction_model", "consolidation_model")
+    @field_validator("extraction_model", "fact_model", "consolidation_model")
     @classmethod
     def _shown(cls, named: str | None) -> str | None:
         return None if named is None else shown_model(named)

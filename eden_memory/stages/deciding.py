@@ -193,12 +193,13 @@ class Deciding:
         return tuple(letters)
 
     async def _acted_on(self, dead: Delivery) -> tuple[str, ...]:
-        """Names of the events published in place of a dead step's result: later stages have used them."""
+        """Names of the events published, in its own place or beside its dead letter, that later stages count on."""
         ledger = self._ledger
         if ledger is None:
             return ()
         found = await until_done(lambda: ledger.find(self._stage.name, [dead.id]))
-        return found[dead.id].kinds if dead.id in found else ()
+        counted, _ = self._publish.in_its_place(dead, Failure(Kind.PERMANENT, "sent again"))
+        return tuple(kind for kind in counted if dead.id in found and kind in found[dead.id].kinds)
 
     def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> StageOutcome:
         """An outcome of this unit that publishes nothing."""

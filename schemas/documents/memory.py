@@ -1,8 +1,10 @@
 """Memory itself: facts, reflections, blobs, streams, snapshots, ready contexts, access counts."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from string import Formatter
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.facts import CommandRef, Decision
@@ -191,6 +193,34 @@ class StoredBlob(Document):
     command: MemoryCommandRef | None = None
 
 
+PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
+    "extraction_prompt": ("words", "kind", "scope", "least", "most", "language"),
+    "consolidation_prompt": ("words", "scope", "language"),
+}
+"""What a stream's prompt may name, by its field; the first it must."""
+
+
+def problem_of(prompt: str, field: str) -> str | None:
+    """Return what is wrong with the placeholders of a stream's prompt; None: nothing."""
+    allowed = PLACEHOLDERS[field]
+    try:
+        parts = list(Formatter().parse(prompt))
+    except ValueError:
+        return "a brace stands alone; write {{ or }} for one that is text"
+    named = [part for part in parts if part[1] is not None]
+    unknown = next((name for _, name, _, _ in named if name not in allowed), None)
+    if unknown is not None:
+        known = ", ".join(f"{{{name}}}" for name in allowed)
+        return f"{{{unknown:.40}}} is no placeholder: {known} are; write {{{{ for a brace that is text"
+    if any(form or conversion for _, _, form, conversion in named):
+        return "a placeholder is a name alone, without a format"
+    return None if any(name == allowed[0] for _, name, _, _ in named) else f"it lacks {{{allowed[0]}}}"
+
+
+OwnPrompt = Annotated[str, Field(min_length=1)]
+ExtractionFields = Literal["both", "facts", "reflections"]
+
+
 class Stream(Document):
     """How one scope of an agent, or one shard, is formed. A shard is nothing but such a document."""
 
@@ -211,13 +241,32 @@ class Stream(Document):
     """Of the agent's scope: whether the agent's model is offered the tool that searches memory. Null: it is."""
     extraction_guidance: str | None = None
     consolidation_guidance: str | None = None
+    extraction_prompt: OwnPrompt | None = None
+    """In place of our instructions on what to extract, for facts and reflections: the scope is asked for in a call of
+    its own. It names `{words}`, and may name `{kind}` (facts or reflections), `{scope}`, `{least}`, `{most}` and
+    `{language}`."""
+    consolidation_prompt: OwnPrompt | None = None
+    """In place of our instructions on how to write the blob. It names `{words}`, and may name `{scope}` and
+    `{language}`."""
+    extraction_fields: ExtractionFields | None = None
+    """What is formed of the scope; null: both."""
     threshold: Ordinal | None = None
     """Reflections in the buffer at which the scope consolidates; null: the default of its kind."""
     word_limit: Ordinal | None = None
     item_word_limit: Ordinal | None = None
+    """Of a fact or reflection."""
+    fact_word_limit: Ordinal | None = None
+    """Of a fact, in place of `item_word_limit`."""
     min_items: Count | None = None
+    """Reflections of a window."""
     max_items: Count | None = None
+    min_facts: Count | None = None
+    """Facts of a window."""
+    max_facts: Count | None = None
     extraction_model: str | None = None
+    """For facts and reflections."""
+    fact_model: str | None = None
+    """For facts, in place of `extraction_model`."""
     consolidation_model: str | None = None
     fifo_limit: Ordinal | None = None
     """Active facts beyond it are retired, those said first before the others."""
@@ -231,6 +280,13 @@ class Stream(Document):
         if (self.scope == "shard") != (self.shard is not None):
             raise ValueError("a shard has a name, and nothing else has")
         return self
+
+    @field_validator("extraction_prompt", "consolidation_prompt")
+    @classmethod
+    def _names_what_it_may(cls, prompt: str | None, validation: ValidationInfo) -> str | None:
+        if prompt is not None and (problem := problem_of(prompt, validation.field_name or "")) is not None:
+            raise ValueError(problem)
+        return prompt
 
 
 class BufferedReflection(Part):

@@ -62,6 +62,12 @@ SHORT = {
     REFLECTION_EXTRACTION: "reflection-extraction-short/3",
 }
 """Variants for small models, with fewer rules; other prompts have none."""
+OWN = {
+    FACT_EXTRACTION: "fact-extraction-own/1",
+    REFLECTION_EXTRACTION: "reflection-extraction-own/1",
+    CONSOLIDATION: "consolidation-own/1",
+}
+"""What surrounds the instructions of a stream's own; a prompt's name ends with their hash."""
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
 PARTS = ("system", "user")
 
@@ -71,9 +77,11 @@ def versions(*, short: bool) -> tuple[str, ...]:
     return tuple(SHORT.get(name, name) for name in VERSIONS) if short else VERSIONS
 
 
-def fact_extraction(material: FactMaterial, fence: str, *, short: bool = False) -> Prompt:
-    """Ask for the facts of a conversation; answered by `ExtractedFacts`."""
-    return _prompt(FACT_EXTRACTION, material, fence, short=short)
+def fact_extraction(
+    material: FactMaterial, fence: str, *, short: bool = False, own: str | None = None
+) -> Prompt:
+    """Ask for the facts of a conversation; answered by `ExtractedFacts`. `own`: the only scope's instructions."""
+    return _prompt(FACT_EXTRACTION, material, fence, short=short, own=own)
 
 
 def fact_decisions(material: DecisionMaterial, fence: str, *, short: bool = False) -> Prompt:
@@ -84,14 +92,16 @@ def fact_decisions(material: DecisionMaterial, fence: str, *, short: bool = Fals
     return _prompt(FACT_DECISIONS, material, fence, short=short)
 
 
-def reflection_extraction(material: ReflectionMaterial, fence: str, *, short: bool = False) -> Prompt:
-    """Ask for reflections of a conversation in all scopes at once; answered by `StatedReflections`."""
-    return _prompt(REFLECTION_EXTRACTION, material, fence, short=short)
+def reflection_extraction(
+    material: ReflectionMaterial, fence: str, *, short: bool = False, own: str | None = None
+) -> Prompt:
+    """Ask for reflections of a conversation; answered by `StatedReflections`. `own`: as for facts."""
+    return _prompt(REFLECTION_EXTRACTION, material, fence, short=short, own=own)
 
 
-def consolidation(material: ConsolidationMaterial, fence: str) -> Prompt:
-    """Ask for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
-    return _prompt(CONSOLIDATION, material, fence)
+def consolidation(material: ConsolidationMaterial, fence: str, own: str | None = None) -> Prompt:
+    """Ask for a scope's blob with its buffer merged in; answered by `ConsolidatedText`. `own`: its instructions."""
+    return _prompt(CONSOLIDATION, material, fence, own=own)
 
 
 def propagation(material: PropagationMaterial, fence: str) -> Prompt:
@@ -106,17 +116,41 @@ def prepare(*, short: bool = False) -> None:
             _template(name, part)
 
 
-def _prompt(name: str, material: Material, fence: str, *, short: bool = False) -> Prompt:
-    name = SHORT.get(name, name) if short else name
+def _prompt(
+    name: str, material: Material, fence: str, *, short: bool = False, own: str | None = None
+) -> Prompt:
+    """Return a prompt; a scope's own instructions stand inside ours on what is data and how to answer."""
+    name = SHORT.get(name, name) if short and own is None else name
     values = {slot: getattr(material, slot) for slot in material.__slots__} | {"fence": fence}
+    system, called = name, name
+    if own is not None:
+        system, called = OWN[name], own_name(name, own)
+        values["own"] = own.format_map(_placeholders(material))
     return Prompt(
-        name=name,
-        system=_template(name, "system").render(values).strip(),
+        name=called,
+        system=_template(system, "system").render(values).strip(),
         user=_template(name, "user").render(values).strip(),
         material=material,
         answer_tokens=longest_answer(material),
         takes_part=short and isinstance(material, FactMaterial | ReflectionMaterial),
     )
+
+
+def own_name(name: str, own: str) -> str:
+    """Return the name of a prompt that holds a scope's own instructions."""
+    return f"{OWN[name]}:{sha256(own.encode()).hexdigest()[:12]}"
+
+
+def _placeholders(material: Material) -> dict[str, str | int]:
+    """Return what a scope's own instructions may name (`schemas.documents.PLACEHOLDERS`)."""
+    language, words = material.language or "the conversation's language", material.words
+    if isinstance(material, FactMaterial | ReflectionMaterial):
+        kind = "facts" if isinstance(material, FactMaterial) else "reflections"
+        (scope, *_) = material.scopes
+        limits = {"kind": kind, "least": scope.least, "most": scope.most}
+        return {**limits, "scope": scope.label, "words": scope.words or words, "language": language}
+    label = material.label if isinstance(material, ConsolidationMaterial) else ""
+    return {"scope": label, "words": words, "language": language}
 
 
 @lru_cache

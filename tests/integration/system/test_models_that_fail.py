@@ -28,6 +28,8 @@ from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 MOST_CALLS = 6
+TOGETHER, OF_A_SCOPE = 2, 3
+"""Invalid answers about all scopes of a window, and about one."""
 PROVIDER_FAILED = {"rate_limited", "timed_out", "provider_error"}
 CURED = "answerable"
 
@@ -91,8 +93,37 @@ async def test_what_can_never_succeed_is_given_up_once_and_its_reflections_are_f
     (dead,) = await shared.dead()
     assert dead["stage"] == "fact-extraction"
     assert len(await shared.letters("memory.formations")) == 1
-    assert max((await calls(shared)).values()) <= MOST_CALLS
+    assert max((await calls(shared)).values()) == TOGETHER + 2 * OF_A_SCOPE
     await _asked_anew(shared, session, names)
+
+
+async def test_only_the_scope_without_an_answer_is_given_up_and_asked_for_again(shared: System) -> None:
+    def script(asked: Asked) -> Said:
+        broken = asked.kind == "facts" and "Ida" in asked.user and asked.labels != ("user",)
+        return "nothing that could be read" if broken else obey(asked)
+
+    shared.models.script = script
+    try:
+        session = await shared.session("ida")
+        names = await shared.write(
+            session, "ida", "fact user: Ida owns a dog.", "fact agent: The yard is old."
+        )
+        await shared.form(session)
+        await shared.formed(names[:1], 1)
+        await until(lambda: _given_up(shared), "the agent's part is given up")
+        paid = shared.models.tally.calls["facts"]
+    finally:
+        shared.models.script = obey
+    await eden(shared.settings, "dead", "retry", "--stage", "fact-extraction", "--yes")
+    await shared.formed(names[1:], 1)
+    assert await shared.contents("facts", scope="agent") == ["The yard is old."]
+    assert await shared.facts("ida") == ["Ida owns a dog."]
+    assert shared.models.tally.calls["facts"] == paid + 1
+
+
+async def _given_up(shared: System) -> bool:
+    reasons = [letter.reason for letter in await shared.letters("memory.formations")]
+    return any(reason.startswith("parts of the window failed: agent: ") for reason in reasons)
 
 
 async def test_of_an_answer_that_must_be_repaired_an_emoji_is_remembered(shared: System) -> None:
