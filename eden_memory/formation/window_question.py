@@ -7,7 +7,7 @@ there is one call for each scope; of a single scope, one for each half of the wi
 from asyncio import gather
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol
+from typing import Generic, Protocol
 
 from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import Streams
@@ -194,11 +194,11 @@ class QuestionPart:
     def of_window(self, answered: Answered[A]) -> Answered[A]:
         """Return an answer with the window's own numbers of messages."""
         ((name, items),) = vars(answered.value).items()
-        renumbered = [item.model_copy(update={"messages": [*self._numbers(item)]}) for item in items]
+        renumbered = [item.model_copy(update={"messages": [*self._numbers(item.messages)]}) for item in items]
         return replace(answered, value=answered.value.model_copy(update={name: renumbered}))
 
-    def _numbers(self, item: Any) -> Iterator[int]:
-        return (self.numbers[number - 1] for number in item.messages if 1 <= number <= len(self.numbers))
+    def _numbers(self, messages: Sequence[int]) -> Iterator[int]:
+        return (self.numbers[number - 1] for number in messages if 1 <= number <= len(self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,9 +358,11 @@ class WindowQuestions:
         return WindowAnswers(answers, failed="; ".join(failed) or None)
 
     async def may_judge(self, found: WindowAnswers[A]) -> bool:
-        """Return whether the answers' judgement may share what users said; the offline rules' may."""
-        (answered, *_) = found.answers  # all of one model and prompt
-        return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
+        """Return whether the judgement of all answers may share what users said; the offline rules' may."""
+        for answered in found.answers:  # scopes with a prompt of their own may have another model
+            if answered.call is not None and not await self._sharing.may_judge(answered.provider, answered.call):
+                return False
+        return True
 
 
 def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:
