@@ -67,6 +67,7 @@ async def by_default(facts: list[Loaded]) -> list[Judged]:
 
 @local_model
 @with_conversations
+@pytest.mark.slow
 async def test_putting_the_newer_first_costs_ranking_little(
     facts: list[Loaded], by_default: list[Judged]
 ) -> None:
@@ -90,6 +91,7 @@ async def test_facts_in_scripts_without_spaces_are_found_as_well_as_in_english(l
 
 @local_model
 @with_conversations
+@pytest.mark.slow
 async def test_the_default_finds_more_facts_than_reciprocal_ranks(
     facts: list[Loaded], by_default: list[Judged]
 ) -> None:
@@ -100,7 +102,8 @@ async def test_the_default_finds_more_facts_than_reciprocal_ranks(
 
 @local_model
 @with_conversations
-@pytest.mark.parametrize("kind", [pytest.param("turns", marks=pytest.mark.slow), "facts"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["turns", "facts"])
 async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not(
     kind: Kind, facts: list[Loaded]
 ) -> None:

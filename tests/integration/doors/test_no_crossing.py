@@ -15,7 +15,7 @@ from tests.integration.doors.http_door import out_of_reach, through_http
 from tests.integration.doors.world import AGENTS, KEYS, Verdict, asked_marks
 
 pytestmark = pytest.mark.servers
-SEED, CASES, AT_ONCE = 20_261_122, 840, 16
+SEED, CASES, AT_ONCE = 20_261_122, 420, 16
 BY_NAME = {f"http:{key.name}": key for key in KEYS}
 
 
@@ -53,8 +53,8 @@ async def test_no_secret_of_another_comes_through_http(doors: Doors) -> None:
     for some in batched(attacks(CASES, SEED)):
         await asyncio.gather(*map(one, some))
     assert verdict.crossings == []
-    assert verdict.cases >= 500
-    assert verdict.let_through >= 50, answers
+    assert verdict.cases >= 250
+    assert verdict.let_through >= 15, answers
     assert not any(status >= 500 for status in answers), answers
 
 
@@ -67,4 +67,4 @@ async def test_nothing_of_another_was_asked_to_change(doors: Doors) -> None:
     asked = await doors.kit.database["memory_inbox"].find({"asked_by": {"$regex": "^http:"}}).to_list()
     crossings = [one for one in asked if out_of_reach(BY_NAME[one["asked_by"]], one)]
     assert crossings == []
-    assert len([one for one in asked if BY_NAME[one["asked_by"]].bound]) >= 20
+    assert len([one for one in asked if BY_NAME[one["asked_by"]].bound]) >= 10

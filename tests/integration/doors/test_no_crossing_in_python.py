@@ -16,7 +16,7 @@ from tests.integration.doors.http_door import QUESTION
 from tests.integration.doors.world import AGENTS, SESSIONS, USERS, Verdict, asked_marks, fact_id, scopes
 
 pytestmark = pytest.mark.servers
-CASES = 500
+CASES = 250
 NO_IDS: tuple[Any, ...] = (
     {"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in": ["ada", "bob"]}, ["bob"], ("bob",), {"bob"}, b"bob", 1.5,
     True, 2**70, re.compile("bob"), Regex("bob"), object(), ObjectId,
@@ -56,8 +56,8 @@ async def test_no_secret_of_another_comes_through_python(doors: Doors) -> None:
         assert not any(one is not None and _is_no_id(one) for one in (session, user)), what
         verdict.judge(what, repr(answer), asked_marks(agent, session, user))
     assert verdict.crossings == []
-    assert verdict.let_through >= 100
-    assert refused >= 50
+    assert verdict.let_through >= 50
+    assert refused >= 25
 
 
 def _is_no_id(value: Any) -> bool:

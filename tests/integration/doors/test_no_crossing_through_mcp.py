@@ -18,18 +18,18 @@ BY_NAME = {f"mcp:{key.name}": key for key in KEYS}
 
 async def test_no_secret_of_another_comes_through_mcp(doors: Doors) -> None:
     verdict, broken = Verdict(), list[str]()
-    for attack in attacks(350, SEED):
+    for attack in attacks(200, SEED):
         status, text = await through_mcp(doors.http, doors.secrets[attack.key.name], attack)
         verdict.judge(f"{attack} → {status}", text, allowed(attack))
         if status >= 500 or "Traceback" in text or '"code":-32603,"message":"Error reading' in text:
             broken.append(f"{attack} → {status} {text}")
     assert verdict.crossings == []
     assert broken == []
-    assert verdict.let_through > 30
+    assert verdict.let_through > 15
 
 
 async def test_nothing_of_another_was_asked_to_change_through_mcp(doors: Doors) -> None:
-    for attack in attacks(500, SEED + 1):
+    for attack in attacks(250, SEED + 1):
         if attack.call in WRITES:
             await through_mcp(doors.http, doors.secrets[attack.key.name], attack)
     assert await crossings(doors) == []

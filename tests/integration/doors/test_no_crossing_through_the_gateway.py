@@ -14,7 +14,7 @@ from tests.integration.doors.world import AGENTS, KEYS, SESSIONS, USERS, Key, Ve
 from tests.model_server.chat_upstream import ChatUpstream
 
 pytestmark = pytest.mark.servers
-CASES = 250
+CASES = 125
 NO_IDS: tuple[Any, ...] = ({"$ne": None}, ["s.bob"], {"$regex": "."}, True, 1.5)
 
 

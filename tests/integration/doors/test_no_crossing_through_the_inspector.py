@@ -16,7 +16,7 @@ from tests.integration.doors.test_no_crossing import BY_NAME, allowed, batched
 from tests.integration.doors.world import Verdict, scopes
 
 pytestmark = pytest.mark.servers
-SEED, CASES = 20_261_123, 560
+SEED, CASES = 20_261_123, 280
 KEYS = [scope.key for scope in scopes()]
 
 
@@ -84,9 +84,9 @@ async def test_no_secret_of_another_comes_through_the_inspector(doors: Doors) ->
     for some in batched(attacks(CASES, SEED)):
         await asyncio.gather(*map(judged, some))
     assert verdict.crossings == []
-    assert verdict.let_through >= 30, answers
+    assert verdict.let_through >= 15, answers
     assert not any(status >= 500 for status in answers), answers
     asked = await doors.kit.database["memory_inbox"].find({"asked_by": {"$regex": "^ui:"}}).to_list()
     keys = {name.replace("http:", "ui:"): key for name, key in BY_NAME.items()}
     assert [one for one in asked if out_of_reach(keys[one["asked_by"]], one)] == []
-    assert len([one for one in asked if keys[one["asked_by"]].bound]) >= 10
+    assert len([one for one in asked if keys[one["asked_by"]].bound]) >= 5
