@@ -212,8 +212,8 @@ AddedScope = Annotated[
     str | None,
     Field(
         max_length=100,
-        description="whose memory it becomes, outside of sessions: user (without: so, with a user) or agent, then "
-        "every user of the agent sees it",
+        description="whose memory it becomes, outside of sessions: user (without: so, with a user), or agent or "
+        "shard:NAME, then every user of the agent sees it",
     ),
 ]
 Verbatim = Annotated[

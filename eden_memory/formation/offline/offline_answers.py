@@ -106,6 +106,8 @@ def _place(statement: HeardStatement, material: FactMaterial | ReflectionMateria
     wanted = ("agent", *wanted) if for_all else wanted
     if statement.personal == 1 and material.given:
         wanted = (*wanted, "agent")
+    if statement.personal <= 1 and material.given and "agent" not in offered:  # added to a shard
+        wanted = (*(label for label in offered if label.startswith("shard:")), *wanted)
     return next((label for label in wanted if label in offered), None)
 
 
