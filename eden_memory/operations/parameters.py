@@ -293,6 +293,8 @@ class StreamFields(_Closed):
     """Of agent and shards. `team`: it also learns from sessions with users, and all of the agent's users see that."""
     propagation: bool | None = None
     """Of an agent: whether what is judged to matter to a group, or to everybody, goes up from narrower scopes."""
+    propagation_from: Positive = None
+    """Of an agent: how many users, or groups, must show the same before it goes up; null: one."""
     search_tool: bool | None = None
     """Of an agent. false: its model is not offered the tool that searches memory, and may not search."""
     extraction_guidance: str | None = None

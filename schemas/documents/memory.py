@@ -237,6 +237,9 @@ class Stream(Document):
     sessions with users too. Null: as the installation (a shard: as its agent)."""
     propagation: bool | None = None
     """Of the agent's scope: whether reflections of its users and groups are propagated. Null: as the installation."""
+    propagation_from: Ordinal | None = None
+    """Of the agent's scope: how many users of a group, or groups of the agent, must show the same before it is
+    propagated; null: one."""
     search_tool: bool | None = None
     """Of the agent's scope: whether the agent's model is offered the tool that searches memory. Null: it is."""
     extraction_guidance: str | None = None

@@ -42,6 +42,7 @@ from eden_memory.schemas.answers import (
     FactDecision,
     FactDecisions,
     JudgedReflections,
+    ShownAlike,
     StatedFact,
     StatedReflection,
     StatedReflections,
@@ -293,10 +294,10 @@ def _is_past(text: str) -> bool:
     return says(pattern(unpast).sub("", text), "past")
 
 
-def judge(material: PropagationMaterial) -> JudgedReflections:
+def judge(material: PropagationMaterial) -> JudgedReflections | ShownAlike:
     """Return nothing: rules cannot judge what is about nobody."""
-    del material
-    return JudgedReflections(propagated=[])
+    answer = JudgedReflections if material.others is None else ShownAlike
+    return answer(propagated=[])
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:
