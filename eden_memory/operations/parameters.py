@@ -310,6 +310,8 @@ class StreamFields(_Closed):
     """What is formed: facts, reflections or both."""
     threshold: Positive = None
     """Reflections in the buffer at which it consolidates."""
+    version_line: bool | None = None
+    """Whether the first line of its blob says its version."""
     word_limit: Positive = None
     """Words of its blob, at most."""
     item_word_limit: Positive = None

@@ -255,6 +255,8 @@ class Stream(Document):
     """What is formed of the scope; null: both."""
     threshold: Ordinal | None = None
     """Reflections in the buffer at which the scope consolidates; null: the default of its kind."""
+    version_line: bool | None = None
+    """Whether the first line of the blob says its version: `[VERSION 3]`. Null: it does not."""
     word_limit: Ordinal | None = None
     item_word_limit: Ordinal | None = None
     """Of a fact or reflection."""

@@ -53,8 +53,8 @@ class Fence:
 
 FACT_EXTRACTION = "fact-extraction/5"
 FACT_DECISIONS = "fact-decisions/4"
-REFLECTION_EXTRACTION = "reflection-extraction/6"
-CONSOLIDATION = "consolidation/5"
+REFLECTION_EXTRACTION = "reflection-extraction/7"
+CONSOLIDATION = "consolidation/6"
 PROPAGATION = "propagation/5"
 PROPAGATION_SHOWN = "propagation-shown/1"
 """Where several scopes must show the same."""
