@@ -91,6 +91,8 @@ class ScopeLimits:
     """Words of one item; None: as FormationLimits says."""
     own: Stream | None = None
     """The stream that sets some of them."""
+    version_line: bool = False
+    """The blob's first line says its version."""
     active: bool = True
     """False: switched off, nothing of it is formed, consolidated or shown."""
 
@@ -193,6 +195,7 @@ def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimi
         consolidation_prompt=own.consolidation_prompt,
         retention_days=own.retention_days,
         item_words=own.item_word_limit or base.item_words,
+        version_line=bool(own.version_line),
         own=own,
     )
 

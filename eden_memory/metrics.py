@@ -405,7 +405,8 @@ def count_extracted(stage: str, items: int, left: Mapping[str, int]) -> None:
 
 
 def count_judged(to: str, results: Mapping[str, int]) -> None:
-    """Count reflections judged for a broader scope: `propagated`, `kept`, `personal`, `private`, `nowhere` to go."""
+    """Count reflections judged for a broader scope: `propagated`, `kept`, `personal`, `private`, `nowhere` to go,
+    shown `alone`, where several must show it."""
     for result, number in results.items():
         PROPAGATIONS.labels(to, result).inc(number)
 

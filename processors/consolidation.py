@@ -25,6 +25,7 @@ from eden_memory.formation.consolidation_rules import (
     merge_of,
     shortcoming,
     users_of,
+    versioned,
     within_limit,
 )
 from eden_memory.formation.fact_commands import refused
@@ -226,7 +227,7 @@ class Consolidation:
             scope=scope,
             version=version,
             based_on=merge.based_on,
-            text=text,
+            text=versioned(text, version, due.limits),
             words=words_of(text),
             word_limit=due.limits.blob_words,
             cut=cut,

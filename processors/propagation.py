@@ -5,8 +5,9 @@ otherwise. A reflection is judged once, whichever blobs absorb it. Texts that ar
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from eden_memory.directory.participants import Directory, Streams
 from eden_memory.forgotten import ForgottenMarks
@@ -22,14 +23,16 @@ from eden_memory.formation.propagation_rules import (
     candidate_of,
     is_on,
     judged,
+    needed_of,
     propagated,
+    supporting,
 )
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.formation.window_question import SharingRules, shared_call
 from eden_memory.limits import STANDARD, FormationLimits, fitted, limits_of
 from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
-from eden_memory.schemas.answers import JudgedReflection, JudgedReflections
+from eden_memory.schemas.answers import JudgedReflection, JudgedReflections, ShownAlike
 from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import Call
@@ -37,6 +40,19 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Decision, Delivery, Result
 
 STAGE = "propagation"
+MOST_OTHERS = 60
+"""Reflections of other scopes that are shown where several scopes must show the same, the newest."""
+
+
+class Judgement(NamedTuple):
+    """What a model says of reflections."""
+
+    stated: Mapping[str, tuple[JudgedReflection, str]]
+    """Its items, with their texts, by reflection."""
+    others: Mapping[int, Candidate]
+    """Those of other scopes, by the numbers under which they were shown."""
+    provider: str | None
+    call: Call | None
 
 
 class Propagation:
@@ -66,23 +82,26 @@ class Propagation:
         event = delivery.event
         if not isinstance(event, ScopeConsolidated) or event.scope.kind not in BROADER or not event.absorbed:
             return ()
-        if not is_on(await self._streams.of(event.scope.agent_id), self._on):
+        streams = await self._streams.of(event.scope.agent_id)
+        if not is_on(streams, self._on):
             return ()
-        candidates = await self._candidates(event)
+        wanted = event.absorbed
+        before = await self._absorbed.decided_among(map(judged, wanted))
+        stored = await self._absorbed.reflections([name for name in wanted if judged(name) not in before])
+        candidates, needed = await self._candidates(event, stored), needed_of(streams)
         formed: list[ReflectionFormed] = []
         for target in dict.fromkeys(candidate.target for candidate in candidates):
             of_target = [candidate for candidate in candidates if candidate.target == target]
-            formed += await self._propagated(delivery, event, target, of_target)
+            formed += await self._propagated(delivery, event, target, of_target, needed)
         given = [f"reflection:{reflection.reflection_id}@1" for reflection in formed]
         return Decision(
             formed, writes=(*given, *(judged(candidate.reflection.id) for candidate in candidates))
         )
 
-    async def _candidates(self, event: ScopeConsolidated) -> list[Candidate]:
-        """Return the reflections that may be judged, and were not before."""
-        before = await self._absorbed.decided_among(map(judged, event.absorbed))
-        wanted = [name for name in event.absorbed if judged(name) not in before]
-        stored = await self._absorbed.reflections(wanted)
+    async def _candidates(
+        self, event: ScopeConsolidated, stored: Sequence[Reflection], *, counts: bool = True
+    ) -> list[Candidate]:
+        """Return those of the reflections that may be judged; `counts`: the metric counts the others."""
         authors = authors_of(stored)
         sessions = await self._directory.look_up(list(authors), authors)
         off = await self._directory.off(authors, ())
@@ -91,7 +110,8 @@ class Propagation:
         candidates = [candidate for candidate in found if isinstance(candidate, Candidate)]
         private = await self._absorbed.private_among(_messages(candidates))
         withheld["private"] += sum(candidate.rests_on(private) for candidate in candidates)
-        count_judged(BROADER[event.scope.kind], withheld)
+        if counts:
+            count_judged(BROADER[event.scope.kind], withheld)
         return await self._standing(candidates)
 
     async def _standing(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -111,49 +131,84 @@ class Propagation:
         return any(version.private or version.retired_at is not None for version in decided)
 
     async def _propagated(
-        self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
+        self,
+        delivery: Delivery,
+        event: ScopeConsolidated,
+        target: Scope,
+        candidates: Sequence[Candidate],
+        needed: int,
     ) -> list[ReflectionFormed]:
-        """Return what goes to one broader scope."""
-        stated, provider, call = await self._stated(delivery, event, target, candidates)
+        """Return what goes to one broader scope: what `needed` of the narrower ones show, and may be said there."""
+        judgement = await self._judgement(delivery, event, target, candidates, needed)
+        if judgement is None:
+            count_judged(BROADER[event.scope.kind], {"alone": len(candidates)})
+            return []
+        stated, others, provider, call = judgement
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
+        left = {other.reflection.id for other in await self._standing([*others.values()])}
+        others = {number: other for number, other in others.items() if other.reflection.id in left}
         names = (await self._sharing.known(target.agent_id)).names if stated else frozenset[str]()
         tried = call is None or await self._sharing.may_judge(provider, call)
-        said = {
-            name: standing[name].statement(item, text, names) if tried else None
-            for name, (item, text) in stated.items()
-            if name in standing
-        }
-        texts = {name: text for name, text in said.items() if text is not None}
-        count_judged(
-            BROADER[event.scope.kind],
-            {"propagated": len(texts), "personal": len(said) - len(texts), "kept": len(standing) - len(said)},
-        )
-        share = shared_call(call, len(texts))
-        return [propagated(delivery, standing[name], text, share) for name, text in texts.items()]
+        formed: list[tuple[Candidate, str, Sequence[Candidate]]] = []
+        counts = Counter({"propagated": 0, "personal": 0, "kept": len(standing)})
+        for name, (item, text) in stated.items():
+            if (candidate := standing.get(name)) is None:
+                continue
+            said = candidate.statement(item, text, names) if tried else None
+            alike = supporting(item, candidate, others, needed)
+            counts["kept"] -= 1
+            counts["personal" if said is None else "alone" if alike is None else "propagated"] += 1
+            if said is not None and alike is not None:
+                formed.append((candidate, said, alike))
+        count_judged(BROADER[event.scope.kind], counts)
+        share = shared_call(call, len(formed))
+        return [propagated(delivery, candidate, text, share, alike) for candidate, text, alike in formed]
 
-    async def _stated(
-        self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
-    ) -> tuple[dict[str, tuple[JudgedReflection, str]], str | None, Call | None]:
-        """Return the judgements by reflection; numbers of an answer that arrived before count as shown then."""
+    async def _judgement(
+        self,
+        delivery: Delivery,
+        event: ScopeConsolidated,
+        target: Scope,
+        candidates: Sequence[Candidate],
+        needed: int,
+    ) -> Judgement | None:
+        """Return what the model says; None, without a call, where too few others show anything.
+
+        Numbers of an answer that arrived before count as shown then.
+        """
         decision = f"{event.key()}/{target.key}"
         unit, fence = unit_of(STAGE, decision, delivery.sent_again), self._fence.around(f"{STAGE}/{decision}")
         earlier = await self._model.earlier(unit)
-        shown = earlier.shown if earlier else tuple(candidate.reflection.id for candidate in candidates)
-        by_id = {candidate.reflection.id: candidate for candidate in candidates}
-        prompt = prompts.propagation(self._material(event, shown, by_id), fence)
-        asking = await self._asking(delivery, event, unit, shown)
-        answered = await self._model.ask(prompt, JudgedReflections, asking)
-        texts = _texts(answered.value, shown, fence, self._limits.reflection_words)
-        return texts, answered.provider, answered.call
-
-    def _material(
-        self, event: ScopeConsolidated, shown: Sequence[str], by_id: dict[str, Candidate]
-    ) -> PropagationMaterial:
-        texts = (by_id[name].reflection.content if name in by_id else REMOVED for name in shown)
-        limits = self._limits
-        return PropagationMaterial(
-            BROADER[event.scope.kind], tuple(texts), limits.reflection_words, limits.language
+        others = await self._others(event, target) if needed > 1 else []
+        if earlier is None and len({other.source.key for other in others}) < needed - 1:
+            return None
+        by_id = {candidate.reflection.id: candidate for candidate in (*candidates, *others)}
+        shown, absorbed = earlier.shown if earlier else tuple(by_id), set(event.absorbed)
+        own, beside = ([name for name in shown if (name in absorbed) is of_own] for of_own in (True, False))
+        own_texts, texts = (
+            tuple(by_id[name].reflection.content if name in by_id else REMOVED for name in names)
+            for names in (own, beside)
         )
+        limits, to = self._limits, BROADER[event.scope.kind]
+        material = PropagationMaterial(to, own_texts, limits.reflection_words, limits.language, texts or None)
+        prompt, asking = (
+            prompts.propagation(material, fence),
+            await self._asking(delivery, event, unit, shown),
+        )
+        answered = (
+            await self._model.ask(prompt, ShownAlike, asking)
+            if texts
+            else await self._model.ask(prompt, JudgedReflections, asking)
+        )
+        stated = _texts(answered.value.propagated, own, fence, limits.reflection_words)
+        numbered = {number: by_id[name] for number, name in enumerate(beside, len(own) + 1) if name in by_id}
+        return Judgement(stated, numbered, answered.provider, answered.call)
+
+    async def _others(self, event: ScopeConsolidated, target: Scope) -> list[Candidate]:
+        """Return the newest that others of the same broader scope show."""
+        stored = await self._absorbed.of_others(event.scope, MOST_OTHERS)
+        found = await self._candidates(event, stored, counts=False)
+        return [candidate for candidate in found if candidate.target == target]
 
     async def _asking(
         self, delivery: Delivery, event: ScopeConsolidated, unit: str, shown: tuple[str, ...]
@@ -175,11 +230,11 @@ def _messages(candidates: Sequence[Candidate]) -> set[str]:
 
 
 def _texts(
-    answer: JudgedReflections, shown: Sequence[str], fence: str, words: int
+    judgements: Sequence[JudgedReflection], shown: Sequence[str], fence: str, words: int
 ) -> dict[str, tuple[JudgedReflection, str]]:
     """Return the items of an answer, with texts, by the reflection that each names; of two of the same the first."""
     found: dict[str, tuple[JudgedReflection, str]] = {}
-    for item in answer.propagated:
+    for item in judgements:
         if 0 < item.reflection <= len(shown):
             text = fitted(prompts.plain(item.text, fence), words)
             found.setdefault(shown[item.reflection - 1], (item, text))

@@ -134,6 +134,19 @@ class JudgedReflection(JudgedItem):
     """The same for the broader scope: about nobody in particular."""
 
 
+class AlikeReflection(JudgedReflection):
+    """One that others may show, too."""
+
+    same: Numbers
+    """Numbers of the others' reflections that say the same."""
+
+
+class ShownAlike(ModelAnswer):
+    """Answer of `propagation-shown`."""
+
+    propagated: Annotated[list[AlikeReflection], MOST_ITEMS]
+
+
 class JudgedReflections(ModelAnswer):
     """Answer of `propagation`; reflections that it does not name stay where they are."""
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
@@ -38,14 +39,23 @@ class Own(NamedTuple):
     agent_id: str
     user_id: str | None
     """None: the agent's, nobody's in particular."""
+    shard: str | None = None
+    """The agent's shard that they were added to."""
 
 
-def own_session(agent_id: str, user_id: str | None, conversation_id: str | None = None) -> str:
-    """Return the session's id, as an application would have it: the same for the same agent and user.
+OF_SHARD = "shard."
+"""Begins the part of a session's id that names a shard; no typed id begins so."""
+
+
+def own_session(
+    agent_id: str, user_id: str | None, conversation_id: str | None = None, *, shard: str | None = None
+) -> str:
+    """Return the session's id, as an application would have it: the same for the same agent and user, or shard.
 
     `conversation_id` (typed): one conversation of the user that was imported, in a session of its own.
     """
-    named = (agent_id, *(name for name in (user_id, conversation_id) if name is not None))
+    of_shard = None if shard is None else OF_SHARD + quote(shard, safe="")
+    named = (agent_id, *(name for name in (user_id, conversation_id, of_shard) if name is not None))
     return BEGINS + ":".join(named)
 
 
@@ -59,6 +69,8 @@ def whose(session_id: str) -> Own | None:
     if not is_reserved(session_id):
         return None
     agent, _, rest = split(session_id)[1].removeprefix(BEGINS).partition(":")
+    if rest.startswith(OF_SHARD) and _is_id(agent):
+        return Own(agent, None, unquote(rest.removeprefix(OF_SHARD)))
     user, _, conversation = rest.partition(":")
     given = (agent, user, conversation) if conversation else (agent, user) if user else (agent,)
     return Own(agent, user or None) if all(map(_is_id, given)) else None
@@ -286,6 +298,7 @@ def scopes_of(
     *,
     heard: bool = False,
     given: bool = False,
+    shard: str | None = None,
     authors: Sequence[str] = (),
 ) -> tuple[Scope, ...]:
     """Return where memory may go, from broad to narrow; the session's own always, what is switched off never.
@@ -294,8 +307,9 @@ def scopes_of(
     of one leaks to another. A group's memory holds only what was said among its members. Without a
     known user nobody's authority is behind what is said: agent and group then learn of it only if settings say so.
     Where sharing is private, the agent learns nothing from a session with users, and a group only from several;
-    `heard`: users wrote in it whom nobody names; `given`: it was added for all of the agent's users; `authors`: of
-    several participants, those who have user-scoped memory all the same, of what they say of themselves.
+    `heard`: users wrote in it whom nobody names; `given`: it was added for all of the agent's users, `shard`: to this
+    one of its shards alone; `authors`: of several participants, those who have user-scoped memory all the same, of
+    what they say of themselves.
     """
     agent = facts.agent_id
     scopes: list[Scope] = []
@@ -310,6 +324,8 @@ def scopes_of(
         scopes.append(of_user(agent, users[0]))
     elif facts.user_memory and len(participants) > 1:
         scopes += [of_user(agent, author) for author in authors]
+    if shard is not None:
+        scopes = [scope for scope in scopes if scope.kind == "user" or scope.shard == shard]
     scopes = [scope for scope in scopes if scope.kind not in facts.off]
     scopes.append(Scope.of_session(agent, session_id, audience, generation))
     return tuple(scopes)

@@ -33,6 +33,7 @@ FIELDS = frozenset(field.alias or name for name, field in Stream.model_fields.it
 NAMES = frozenset({"_id", "agent_id", "scope", "shard"})
 """The fields that identify a stream."""
 SETTABLE = tuple(name for name in Stream.model_fields if name in FIELDS - NAMES)
+OF_AGENTS = ("propagation", "propagation_from", "search_tool")
 OF_FACTS = (
     "fifo_limit",
     "max_entries",
@@ -131,10 +132,9 @@ def _demand_scope_has(stream: Stream) -> None:
         raise Invalid("active: a session's memory is always formed", "Streams switch off the other scopes.")
     if stream.sharing is not None and stream.scope not in ("agent", "shard"):
         raise Invalid("sharing: only an agent or a shard can set it", "Set it for agent, or for shard:NAME.")
-    if stream.propagation is not None and stream.scope != "agent":
-        raise Invalid("propagation: only an agent can set it", "Set it for agent.")
-    if stream.search_tool is not None and stream.scope != "agent":
-        raise Invalid("search_tool: only an agent can set it", "Set it for agent.")
+    for field in OF_AGENTS:
+        if getattr(stream, field) is not None and stream.scope != "agent":
+            raise Invalid(f"{field}: only an agent can set it", "Set it for agent.")
     if stream.scope == "session" and stream.extraction_fields == "facts":
         raise Invalid("extraction_fields: a session has no facts", "Leave it unset for the session.")
     of_facts = [name for name in OF_FACTS if getattr(stream, name) is not None]

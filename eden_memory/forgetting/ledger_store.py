@@ -326,7 +326,8 @@ class ForgottenLedgers:
             shown.setdefault(key, []).append(name)
         deletes: list[DeleteMany] = []
         for key, names in shown.items():
-            deletes.append(DeleteMany({"unit": {"$in": self._of_scopes([key])}, "shown": {"$in": names}}))
+            units = [*self._of_scopes([key]), self._beside(key)]
+            deletes.append(DeleteMany({"unit": {"$in": units}, "shown": {"$in": names}}))
         await self._answers.bulk_write(deletes, ordered=False)
         return {}
 
@@ -334,6 +335,11 @@ class ForgottenLedgers:
         """Return how the questions about what is absorbed in these scopes are found."""
         names = (f"{self._prefix}{stage}:{key}@" for key in keys for stage in ABSORBING)
         return [re.compile(f"^{re.escape(name)}") for name in names]
+
+    def _beside(self, key: str) -> re.Pattern[str]:
+        """Return how the questions about other scopes that may have shown what one absorbed are found."""
+        kind, agent, *_ = key.split(":")
+        return re.compile(f"^{re.escape(f'{self._prefix}propagation:{kind}:{agent}:')}")
 
     async def _events(self, names: Iterable[str]) -> list[_Stored]:
         """Return the events that outcomes hold; those whose records are removed hold none."""

@@ -2,6 +2,7 @@
 Pure.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -56,7 +57,7 @@ def stored_blob(snapshot: Snapshot | None) -> CurrentBlob:
     return CurrentBlob(
         snapshot.blob_version,
         snapshot.highest_blob_version,
-        snapshot.blob or "",
+        unversioned(snapshot.blob or ""),
         snapshot.pins,
         snapshot.consolidated_at,
         snapshot.blob_said_at,
@@ -95,7 +96,7 @@ class BlobEdit:
             case "unpin":
                 return self._unpinned(blob, one_line(self.text))
             case _:
-                return self._edited(blob, self.text.strip())
+                return self._edited(blob, unversioned(self.text.strip()))
 
     def _edited(self, blob: CurrentBlob, text: str) -> BlobText | Refusal:
         if text == blob.text:
@@ -111,6 +112,19 @@ class BlobEdit:
         if sentence not in blob.pins:
             return "unknown"
         return BlobText(blob.text, tuple(pin for pin in blob.pins if pin != sentence))
+
+
+_VERSION_LINE = re.compile(r"\A\[VERSION \d+\](?:\n|\Z)")
+
+
+def versioned(text: str, version: int, limits: ScopeLimits) -> str:
+    """Return a blob's text as it is stored: below its version, where the scope's stream says so."""
+    return f"[VERSION {version}]\n{text}" if limits.version_line else text
+
+
+def unversioned(text: str) -> str:
+    """Return a blob's text without the line of its version."""
+    return _VERSION_LINE.sub("", text)
 
 
 def one_line(text: str) -> str:
@@ -234,7 +248,7 @@ def merge_of(scope: Scope, snapshot: Snapshot, marks: Marks, limits: ScopeLimits
         scope,
         snapshot.highest_blob_version + 1,
         snapshot.blob_version,
-        snapshot.blob,
+        snapshot.blob and unversioned(snapshot.blob),
         snapshot.blob_said_at,
         snapshot.pins,
         stands[:ABSORBED_AT_ONCE],
@@ -294,7 +308,7 @@ def shortcoming(answer: ConsolidatedText, limit: int, pins: Sequence[str] = ()) 
 
 def within_limit(answer: ConsolidatedText, limit: int, pins: Sequence[str] = ()) -> tuple[str, bool]:
     """Return the text with its pinned sentences, the rest cut to the limit where needed, and whether it was cut."""
-    text = answer.text.strip()
+    text = unversioned(answer.text.strip())
     if not text or _fits(with_pins(text, pins), limit):
         return with_pins(text, pins) if text else text, False
     room = limit - words_of("\n".join(pins))

@@ -14,12 +14,14 @@ from eden_memory.schemas.documents import Fact, Reflection
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated, decode
 from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
 Decode = Callable[[str, int, bytes], Event]
 E = TypeVar("E", bound=Event)
 Outcomes = dict[int, tuple[FactChanged, ...]]
 PAGE, LARGEST_PAGE = 4, 64
+MOST_SCOPES = 1_000
 MOST_KEPT = 5_000
 """Facts of outcomes kept in the process, of all scopes together: outcomes never change."""
 
@@ -92,6 +94,14 @@ class MongoDecided:
         wanted = list(reflection_ids)
         rows = {row["_id"]: row async for row in self._reflections.find({"_id": {"$in": wanted}})}
         return [document_of(Reflection, rows[name]) for name in wanted if name in rows]
+
+    async def of_others(self, scope: Scope, most: int) -> list[Reflection]:
+        """Return the newest reflections of the agent's other scopes of this kind, without retired or private ones."""
+        of_kind = {"agent_id": scope.agent_id, "scope": scope.kind, "_id": {"$ne": scope.key}}
+        keys = [row["_id"] async for row in self._snapshots.find(of_kind, {"_id": 1}, limit=MOST_SCOPES)]
+        query: Row = {"scope_key": {"$in": keys}, "retired_at": None, "private": {"$ne": True}}
+        rows = await self._reflections.find(query, sort=[("said_at", -1), ("_id", 1)], limit=most).to_list()
+        return [document_of(Reflection, row) for row in rows]
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""

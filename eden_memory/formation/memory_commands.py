@@ -10,7 +10,15 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Protocol
 
-from eden_memory.formation.consolidation_rules import BlobEdit, BlobText, CurrentBlob, Refusal, stored_blob
+from eden_memory.formation.consolidation_rules import (
+    BlobEdit,
+    BlobText,
+    CurrentBlob,
+    Refusal,
+    stored_blob,
+    unversioned,
+    versioned,
+)
 from eden_memory.limits import ScopeLimits, words_of
 from eden_memory.schemas.documents import Reflection, Snapshot
 from eden_memory.schemas.events import (
@@ -86,7 +94,8 @@ async def current_memory(
 
 def _following(blob: CurrentBlob, later: ScopeConsolidated) -> CurrentBlob:
     highest = max(blob.highest, later.version)
-    return CurrentBlob(later.version, highest, later.text, later.pins, later.consolidated_at, later.said_at)
+    text = unversioned(later.text)
+    return CurrentBlob(later.version, highest, text, later.pins, later.consolidated_at, later.said_at)
 
 
 def reflection_formed(document: Reflection, command: MemoryCommanded) -> ReflectionFormed:
@@ -237,7 +246,7 @@ def _blob(
         scope=command.scope,
         version=blob.highest + 1,
         based_on=blob.version,
-        text=changed.text,
+        text=versioned(changed.text, blob.highest + 1, limits),
         words=words_of(changed.text),
         word_limit=limits.blob_words,
         absorbed=(),

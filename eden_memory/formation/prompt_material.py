@@ -147,6 +147,8 @@ class PropagationMaterial:
     words: int
     """Of one reflection."""
     language: str | None = None
+    others: tuple[str, ...] | None = None
+    """Reflections of other scopes that may show the same; their numbers go on. None: one scope is enough."""
 
 
 Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial | PropagationMaterial

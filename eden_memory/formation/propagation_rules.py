@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.formation.shareable import adds_little, is_personal, names_one_of
-from eden_memory.schemas.answers import JudgedReflection
+from eden_memory.schemas.answers import AlikeReflection, JudgedReflection
 from eden_memory.schemas.documents import Reflection, Stream
 from eden_memory.schemas.events import Propagated, ReflectionFormed
 from eden_memory.schemas.ids import split
@@ -37,6 +37,10 @@ class AbsorbedReflections(Protocol):
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""
+        ...
+
+    async def of_others(self, scope: Scope, most: int) -> Sequence[Reflection]:
+        """Return the newest reflections of the agent's other scopes of this kind, without retired or private ones."""
         ...
 
     async def private_among(self, message_ids: Iterable[str]) -> set[str]:
@@ -93,6 +97,27 @@ def is_on(streams: Mapping[str, Stream], otherwise: bool) -> bool:
     return otherwise if stream is None or stream.propagation is None else stream.propagation
 
 
+def needed_of(streams: Mapping[str, Stream]) -> int:
+    """Return how many scopes must show the same before it is propagated."""
+    stream = streams.get("agent")
+    return 1 if stream is None else stream.propagation_from or 1
+
+
+def supporting(
+    item: JudgedReflection, own: Candidate, others: Mapping[int, Candidate], needed: int
+) -> list[Candidate] | None:
+    """Return those that show the same in other scopes, one of each and as many as needed; None: too few do.
+
+    `others`: by the numbers under which the model was shown them.
+    """
+    named = item.same if isinstance(item, AlikeReflection) else []
+    found = {own.source.key: own}
+    for other in (others[number] for number in named if number in others):
+        if len(found) < needed:
+            found.setdefault(other.source.key, other)
+    return [other for key, other in found.items() if key != own.source.key] if len(found) >= needed else None
+
+
 def judged(reflection_id: str) -> str:
     """Return the write that says that a reflection was judged: it never is again."""
     return f"propagation:{reflection_id}"
@@ -144,9 +169,14 @@ def _names(users: Iterable[str | None], sessions: Iterable[SessionFacts]) -> fro
     return frozenset((*called, *(split(user)[1] for user in {*users, *listed} if user is not None)))
 
 
-def propagated(delivery: Delivery, candidate: Candidate, text: str, call: Call | None) -> ReflectionFormed:
-    """Return the reflection of the broader scope; it rests on the same messages as the one that it came from."""
+def propagated(
+    delivery: Delivery, candidate: Candidate, text: str, call: Call | None, alike: Sequence[Candidate] = ()
+) -> ReflectionFormed:
+    """Return the reflection of the broader scope; it rests on the messages of the one that it came from, and of those
+    alike: it ends when too few are left.
+    """
     source = candidate.reflection
+    sources = (*source.sources, *(rest for other in alike for rest in other.reflection.sources))
     return ReflectionFormed(
         cause=delivery.id,
         attempt=delivery.sent_again + 1,
@@ -155,7 +185,7 @@ def propagated(delivery: Delivery, candidate: Candidate, text: str, call: Call |
         text=text,
         position=source.position,
         origin="propagated",
-        sources=source.sources,
+        sources=tuple({rest.message_id: rest for rest in sources}.values()),
         call=call,
         formed_at=source.formed_at,
         said_at=source.said_at,

@@ -15,6 +15,7 @@ from typing import Literal
 from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import given_to_all
 from eden_memory.forgotten import Marks
+from eden_memory.formation.consolidation_rules import unversioned
 from eden_memory.formation.planted_memory import Provenance, planted_messages, provenance_of
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
 from eden_memory.formation.prompts import one_line
@@ -176,7 +177,8 @@ def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Mark
     )
     if marks.entity_gone("blob", scope.key, shot.blob_version):
         return replace(brief, buffer=shown)
-    return replace(brief, blob=shot.blob, blob_said_at=shot.blob_said_at, buffer=shown)
+    blob = shot.blob and unversioned(shot.blob)
+    return replace(brief, blob=blob, blob_said_at=shot.blob_said_at, buffer=shown)
 
 
 def occurrence(answer: str | None, text: str) -> datetime | None:

@@ -12,13 +12,25 @@ from eden_memory.access.visible import WIDE
 from eden_memory.directory.stream_store import label
 from eden_memory.errors import PermanentError
 from eden_memory.formation import prompts
-from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
+from eden_memory.formation.prompt_material import (
+    FactMaterial,
+    PropagationMaterial,
+    ReflectionMaterial,
+    ScopeBrief,
+    TranscriptLine,
+)
 from eden_memory.models.catalogue import OFFLINE, chosen, provider_name, uses
 from eden_memory.models.judging import most_tokens, parsed
 from eden_memory.models.provider_calls import CallFailed, ChatProvider, PromptTurn
 from eden_memory.models.providers import Providers
 from eden_memory.models.question import Prompt, Role
-from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.schemas.answers import (
+    ExtractedFacts,
+    JudgedItem,
+    JudgedReflections,
+    ShownAlike,
+    StatedReflections,
+)
 from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 
@@ -28,7 +40,6 @@ WHEN = datetime(2026, 3, 4, 9, tzinfo=UTC)
 FENCE = "<<6f1d2a90b7c34e58a1d0>>"
 WORDS = 40
 PROGRESS_SECONDS = 10.0
-JUDGING: tuple[Role, ...] = ("facts", "reflections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +86,30 @@ class Judging:
     role: Role
     label: str = "agent"
     own: str | None = None
+    alike: bool = False
+    """Whether others must show the same before it is propagated."""
 
 
 def judging_models(settings: Settings, streams: Iterable[Stream] = ()) -> dict[tuple[str, str, str], Judging]:
     """Return the (provider, model, prompt) whose judgement counts, also of streams; not those that are rules."""
-    short = settings.models.prompts == "short"
+    short, streams = settings.models.prompts == "short", list(streams)
     named = {"facts": prompts.FACT_EXTRACTION, "reflections": prompts.REFLECTION_EXTRACTION}
-    used = {name: prompts.SHORT[name] if short else name for name in named.values()}
+    used = {role: prompts.SHORT[name] if short else name for role, name in named.items()}
+    tried = {role: {prompt: Judging(role)} for role, prompt in used.items()}
+    if settings.memory.propagation or any(stream.propagation for stream in streams):
+        tried["propagation"] = {prompts.PROPAGATION: Judging("propagation")}
+        if any((stream.propagation_from or 1) > 1 for stream in streams):
+            tried["propagation"][prompts.PROPAGATION_SHOWN] = Judging("propagation", alike=True)
     asked = [
-        (choice, used[named[role]], Judging(role)) for choice, role, _ in uses(settings) if role in JUDGING
+        (choice, prompt, judging)
+        for choice, role, _ in uses(settings)
+        for prompt, judging in tried.get(role, {}).items()
     ]
-    for stream, role in product(streams, JUDGING):
+    for stream, role in product(streams, named):
         own, model = stream.extraction_prompt, stream.extraction_model
         model = (stream.fact_model or model) if role == "facts" else model
         if stream.active and stream.scope in WIDE and (own or model):
-            prompt = used[named[role]] if own is None else prompts.own_name(named[role], own)
+            prompt = used[role] if own is None else prompts.own_name(named[role], own)
             judging = Judging(role, label(stream) if own else "agent", own)
             asked += [(chosen(role, tier, settings, model), prompt, judging) for tier in (0, 1)]
     found: dict[tuple[str, str, str], Judging] = {}
@@ -172,28 +192,34 @@ async def _shared(
     value = parsed(completion.text, answer)
     if isinstance(value, str):
         return unanswered
-    items: Sequence[StatedFact | StatedReflection] = (
-        value.facts if isinstance(value, ExtractedFacts) else value.reflections
-    )
+    if isinstance(value, JudgedReflections | ShownAlike):
+        judged: list[tuple[JudgedItem, Sequence[int]]] = [
+            (item, [item.reflection]) for item in value.propagated
+        ]
+    else:
+        stated = value.facts if isinstance(value, ExtractedFacts) else value.reflections
+        every = range(1, len(batch) + 1)
+        judged = [(item, item.messages or every) for item in stated if item.scope == judging.label]
     open_items = (
-        item
-        for item in items
-        if item.scope == judging.label and item.about != "person" and not item.sensitive
+        (item, numbers) for item, numbers in judged if item.about != "person" and not item.sensitive
     )
-    numbers = {number for item in open_items for number in (item.messages or range(1, len(batch) + 1))}
-    return {number - 1 for number in numbers if 1 <= number <= len(batch)}
+    return {number - 1 for _, numbers in open_items for number in numbers if 1 <= number <= len(batch)}
 
 
 def _asked(
     judging: Judging, batch: Sequence[TriedStatement], *, short: bool
-) -> tuple[Prompt, type[ExtractedFacts] | type[StatedReflections]]:
+) -> tuple[Prompt, type[ExtractedFacts | StatedReflections | JudgedReflections | ShownAlike]]:
+    if judging.role == "propagation":
+        texts = tuple(statement.text for statement in batch)
+        material = PropagationMaterial("agent", texts, WORDS, others=texts if judging.alike else None)
+        return prompts.propagation(material, FENCE), ShownAlike if judging.alike else JudgedReflections
     lines = tuple(TranscriptLine("User", "user", WHEN, statement.text) for statement in batch)
     most, own = 2 * len(batch), judging.own
     labels = ("agent", "user", "session") if own is None else (judging.label,)
     scopes = tuple(ScopeBrief(name, most=most) for name in labels)
     if judging.role == "facts":
-        material = FactMaterial(lines, scopes[:2], most, WORDS)
-        return prompts.fact_extraction(material, FENCE, short=short, own=own), ExtractedFacts
+        extracting = FactMaterial(lines, scopes[:2], most, WORDS)
+        return prompts.fact_extraction(extracting, FENCE, short=short, own=own), ExtractedFacts
     reflecting = ReflectionMaterial(lines, scopes, (), WORDS)
     return prompts.reflection_extraction(reflecting, FENCE, short=short, own=own), StatedReflections
 

@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
-from eden_memory.directory.participants import BEGINS
+from eden_memory.directory.participants import BEGINS, OF_SHARD
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_index_store import stored_sharing
@@ -66,7 +66,7 @@ def _bytes_of(snapshot: Snapshot) -> int:
 
 
 Row = dict[str, Any]
-GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+$")
+GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+(%3A{re.escape(OF_SHARD)}.+)?$")
 """Sessions of texts that were added for no user (eden_memory.directory.participants.given_to_all)."""
 
 

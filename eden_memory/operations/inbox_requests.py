@@ -77,12 +77,12 @@ class Requests:
         user: Any,
         at: Any = None,
         *,
-        to_agent: bool = False,
+        given: Scope | None = None,
     ) -> Added:
         """Texts become messages of the session; of our own for the agent and user, which is formed at once.
 
-        `at`: when they were said, where they do not say so themselves. `to_agent`: of our own for the agent alone;
-        the user stays their author, so that forgetting reaches them.
+        `at`: when they were said, where they do not say so themselves. `given`: of our own for the agent, or a
+        shard of it; the user stays their author, so that forgetting reaches them.
         """
         if session is None:
             await self._demand_agent()
@@ -91,7 +91,8 @@ class Requests:
             {**said, **message} for message in messages_of(texts, self.memory.settings.tailer.text_limit)
         ]
         author = None if user is None else typed(user, "user")
-        name = own_session(self.agent_id, None if to_agent else author)
+        of_shard = given and given.shard
+        name = own_session(self.agent_id, author if given is None else None, shard=of_shard)
         there = name if session is None else session
         typed_session = typed(there, "session")
         asked: list[Asked] = [
@@ -298,7 +299,8 @@ class CommandRequests(Requests):
         """
         if kind not in KINDS:
             raise Invalid("there is no such kind of memory to add", f"Of: {', '.join(KINDS)}.")
-        there = own_session(self.agent_id, scope.user_id) if session is None else session
+        own = own_session(self.agent_id, scope.user_id, shard=scope.shard)
+        there = own if session is None else session
         now = self.memory.clock()
         said_at = None if at is None else past(at, now)
         asked: list[InboxFactCommand | InboxMemoryCommand] = []

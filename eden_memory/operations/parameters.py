@@ -212,8 +212,8 @@ AddedScope = Annotated[
     str | None,
     Field(
         max_length=100,
-        description="whose memory it becomes, outside of sessions: user (without: so, with a user) or agent, then "
-        "every user of the agent sees it",
+        description="whose memory it becomes, outside of sessions: user (without: so, with a user), or agent or "
+        "shard:NAME, then every user of the agent sees it",
     ),
 ]
 Verbatim = Annotated[
@@ -293,6 +293,8 @@ class StreamFields(_Closed):
     """Of agent and shards. `team`: it also learns from sessions with users, and all of the agent's users see that."""
     propagation: bool | None = None
     """Of an agent: whether what is judged to matter to a group, or to everybody, goes up from narrower scopes."""
+    propagation_from: Positive = None
+    """Of an agent: how many users, or groups, must show the same before it goes up; null: one."""
     search_tool: bool | None = None
     """Of an agent. false: its model is not offered the tool that searches memory, and may not search."""
     extraction_guidance: str | None = None
@@ -308,6 +310,8 @@ class StreamFields(_Closed):
     """What is formed: facts, reflections or both."""
     threshold: Positive = None
     """Reflections in the buffer at which it consolidates."""
+    version_line: bool | None = None
+    """Whether the first line of its blob says its version."""
     word_limit: Positive = None
     """Words of its blob, at most."""
     item_word_limit: Positive = None

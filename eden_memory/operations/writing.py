@@ -5,6 +5,7 @@ from typing import Any
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
+from eden_memory.directory.stream_store import StreamName, StreamStore
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
@@ -85,24 +86,24 @@ class WriteCalls(CorrectingCalls):
         A message is `{"role": "user", "content": "…"}`, with an optional `created_at`. In a `session` they join what
         is said there. Without one they stand in a session of their own for this agent and user (or the agent
         alone), and are formed at once. `scope` says whose memory it becomes, outside of sessions: `user` (unset, with
-        a user) or `agent` (unset, without), which all of its users see, whoever is named as the author.
+        a user), `agent` (unset, without) or `shard:NAME`, which all of its users see, whoever is named as the author.
         `at` says when it was said, where a message does not say so itself: a date (UTC unless it says), ISO text or
         seconds since 1970, not in the future.
 
         `verbatim`: each text is a fact (`kind` reflection: a reflection) as it stands, without a model. It is the
         user's memory, or the agent's without a user; in a session it needs its user.
 
-        Invalid; NotFound for a session that the user is not in; Refused where the caller may not change what others
-        see.
+        Invalid; NotFound for a session that the user is not in, or an unknown shard; Refused where the caller
+        may not change what others see.
         """
-        to_agent = self._is_for_all(scope, session, user)
+        given = await self._given(scope, session, user)
         if session is not None and user is not None:
             _, view, _ = await self._seen(session, user)
             if not view.present:
                 raise NotFound("there is no such session here")
         if not verbatim:
-            return await self._requests.add(text_or_messages, session, user, at, to_agent=to_agent)
-        whose = self._scope_of_verbatim(session, user, to_agent=to_agent)
+            return await self._requests.add(text_or_messages, session, user, at, given=given)
+        whose = self._scope_of_verbatim(session, user, given)
         return await self._requests.add_verbatim(kind, text_or_messages, whose, session=session, at=at)
 
     async def forget(
@@ -123,30 +124,43 @@ class WriteCalls(CorrectingCalls):
             self._demand_own(scope, asked.user_id, sources)
         return await self._requests.forget(what, target)
 
-    def _scope_of_verbatim(self, session: Any, user: Any, *, to_agent: bool) -> Scope:
+    def _scope_of_verbatim(self, session: Any, user: Any, given: Scope | None) -> Scope:
         if session is not None and user is None:
             raise Invalid("a verbatim text in a session needs a user", "Name the user whose memory it is.")
-        if to_agent and user is not None:
+        if given is not None and user is not None:
             raise Invalid("a verbatim text for all users has no author", "Name no user.")
         if user is not None:
             return Scope.of_user(self._agent_id, typed(user, "user"))
-        scope = Scope.of_agent(self._agent_id)
+        scope = given or Scope.of_agent(self._agent_id)
         self._demand_own(scope, None, ())
         return scope
 
-    def _is_for_all(self, scope: str | None, session: Any, user: Any) -> bool:
-        """Return whether a text is added to the agent's memory, for all of its users."""
-        if scope not in (None, "user", "agent"):
-            raise Invalid(f"texts cannot be added to the scope {scope!r:.40}", "It is user or agent.")
-        if scope is not None and session is not None:
+    async def _given(self, label: str | None, session: Any, user: Any) -> Scope | None:
+        """Return the scope that a text is added to for all of the agent's users; None: it is not."""
+        of_shard = label is not None and label.startswith("shard:")
+        if label not in (None, "user", "agent") and not of_shard:
+            raise Invalid(
+                f"texts cannot be added to the scope {label!r:.40}", "It is user, agent or shard:NAME."
+            )
+        if label is not None and session is not None:
             raise Invalid(
                 "a scope is only for texts outside of sessions", "Leave out the session, or the scope."
             )
-        if scope == "user" and user is None:
+        if label == "user" and user is None:
             raise Invalid("the scope `user` needs a user", "Name the user, or leave out the scope.")
-        if scope == "agent" and self.changes_shared is False:
-            raise seen_by_others("agent")
-        return scope == "agent"
+        if label in (None, "user"):
+            return None
+        if self.changes_shared is False:
+            raise seen_by_others("shard" if of_shard else "agent")
+        return await self._shard(label) if of_shard else Scope.of_agent(self._agent_id)
+
+    async def _shard(self, label: str) -> Scope:
+        name = StreamName.parse(self._agent_id, label)
+        readers = await self.memory.current()
+        stream = await StreamStore(self.memory.database, readers.settings).get(name)
+        if not stream.active:
+            raise Invalid(f"{label} is switched off", "Set `active` of its stream to true.")
+        return Scope.of_shard(self._agent_id, name.shard or "")
 
 
 class ForgetPermission:

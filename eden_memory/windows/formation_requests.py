@@ -214,7 +214,7 @@ def request(
         generation = len(session.audiences.changes)
     audience = session.audiences.audience_of(generation)
     times = [message.time for message in window.messages]
-    given = given_to_all(window.session_id)
+    given, added = given_to_all(window.session_id), whose(window.session_id)
     written = _distinct(*_authors(window))
     authors = written if facts.shared_sessions == "authors" and not given else ()
     scopes = scopes_of(
@@ -226,6 +226,7 @@ def request(
         generation,
         heard=hears_users(window),
         given=given,
+        shard=added and added.shard,
         authors=authors,
     )
     named = _named(participants, written, facts.private_users)

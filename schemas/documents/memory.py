@@ -237,6 +237,9 @@ class Stream(Document):
     sessions with users too. Null: as the installation (a shard: as its agent)."""
     propagation: bool | None = None
     """Of the agent's scope: whether reflections of its users and groups are propagated. Null: as the installation."""
+    propagation_from: Ordinal | None = None
+    """Of the agent's scope: how many users of a group, or groups of the agent, must show the same before it is
+    propagated; null: one."""
     search_tool: bool | None = None
     """Of the agent's scope: whether the agent's model is offered the tool that searches memory. Null: it is."""
     extraction_guidance: str | None = None
@@ -252,6 +255,8 @@ class Stream(Document):
     """What is formed of the scope; null: both."""
     threshold: Ordinal | None = None
     """Reflections in the buffer at which the scope consolidates; null: the default of its kind."""
+    version_line: bool | None = None
+    """Whether the first line of the blob says its version: `[VERSION 3]`. Null: it does not."""
     word_limit: Ordinal | None = None
     item_word_limit: Ordinal | None = None
     """Of a fact or reflection."""

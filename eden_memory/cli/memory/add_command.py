@@ -34,7 +34,9 @@ def add(
     user: User = None,
     scope: Annotated[
         str | None,
-        typer.Option(help="whose memory it becomes: user (unset, with a user) or agent, which all users see"),
+        typer.Option(
+            help="whose memory it becomes: user (unset, with a user), or agent or shard:NAME, which all users see"
+        ),
     ] = None,
     at: Annotated[
         str | None, typer.Option(help="when it was said, if not now: ISO, UTC unless it says", metavar="TIME")
@@ -56,6 +58,8 @@ def add(
     eden add - --user ada < notes.txt
 
     eden add "We ship on Fridays." --user ada --scope agent
+
+    eden add "A cabin costs 400 euros." --scope shard:pricing
 
     eden add "Ada's boat is called Tern." --user ada --verbatim
     """
@@ -81,6 +85,8 @@ def add(
 
 
 def _whose(session: str | None, user: str | None, scope: str | None) -> str:
+    if scope is not None and scope.startswith("shard:"):
+        return f"the shard {scope.removeprefix('shard:')}"
     if user is not None and scope != "agent":
         return f"user {user}"
     return "the agent" if session is None or scope == "agent" else f"session {session}"

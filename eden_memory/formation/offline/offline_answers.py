@@ -42,6 +42,7 @@ from eden_memory.schemas.answers import (
     FactDecision,
     FactDecisions,
     JudgedReflections,
+    ShownAlike,
     StatedFact,
     StatedReflection,
     StatedReflections,
@@ -106,6 +107,8 @@ def _place(statement: HeardStatement, material: FactMaterial | ReflectionMateria
     wanted = ("agent", *wanted) if for_all else wanted
     if statement.personal == 1 and material.given:
         wanted = (*wanted, "agent")
+    if statement.personal <= 1 and material.given and "agent" not in offered:  # added to a shard
+        wanted = (*(label for label in offered if label.startswith("shard:")), *wanted)
     return next((label for label in wanted if label in offered), None)
 
 
@@ -291,10 +294,10 @@ def _is_past(text: str) -> bool:
     return says(pattern(unpast).sub("", text), "past")
 
 
-def judge(material: PropagationMaterial) -> JudgedReflections:
+def judge(material: PropagationMaterial) -> JudgedReflections | ShownAlike:
     """Return nothing: rules cannot judge what is about nobody."""
-    del material
-    return JudgedReflections(propagated=[])
+    answer = JudgedReflections if material.others is None else ShownAlike
+    return answer(propagated=[])
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:

@@ -53,9 +53,11 @@ class Fence:
 
 FACT_EXTRACTION = "fact-extraction/5"
 FACT_DECISIONS = "fact-decisions/4"
-REFLECTION_EXTRACTION = "reflection-extraction/6"
-CONSOLIDATION = "consolidation/5"
+REFLECTION_EXTRACTION = "reflection-extraction/7"
+CONSOLIDATION = "consolidation/6"
 PROPAGATION = "propagation/5"
+PROPAGATION_SHOWN = "propagation-shown/1"
+"""Where several scopes must show the same."""
 SHORT = {
     FACT_EXTRACTION: "fact-extraction-short/3",
     FACT_DECISIONS: "fact-decisions-short/2",
@@ -68,7 +70,14 @@ OWN = {
     CONSOLIDATION: "consolidation-own/1",
 }
 """What surrounds the instructions of a stream's own; a prompt's name ends with their hash."""
-VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
+VERSIONS = (
+    FACT_EXTRACTION,
+    FACT_DECISIONS,
+    REFLECTION_EXTRACTION,
+    CONSOLIDATION,
+    PROPAGATION,
+    PROPAGATION_SHOWN,
+)
 PARTS = ("system", "user")
 
 
@@ -105,8 +114,8 @@ def consolidation(material: ConsolidationMaterial, fence: str, own: str | None =
 
 
 def propagation(material: PropagationMaterial, fence: str) -> Prompt:
-    """Ask which reflections matter to a broader scope; answered by `JudgedReflections`."""
-    return _prompt(PROPAGATION, material, fence)
+    """Ask which reflections matter to a broader scope; answered by `JudgedReflections`, or `ShownAlike`."""
+    return _prompt(PROPAGATION if material.others is None else PROPAGATION_SHOWN, material, fence)
 
 
 def prepare(*, short: bool = False) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.api.service import Memory
-from eden_memory.errors import Invalid
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit
@@ -56,13 +56,18 @@ async def test_a_users_text_is_theirs_unless_a_scope_says_otherwise(doors: tuple
     url = f"/v1/agents/{AGENT}/memories"
     said = {
         town: f"The depot {town} opens at six every Monday."
-        for town in ("Porto", "Braga", "Faro", "Évora", "Lagos")
+        for town in ("Porto", "Braga", "Faro", "Évora", "Lagos", "Sines", "Tomar", "Beja")
     }
+    await running.service.set_stream("shard:opening hours", extraction_guidance="When depots open.")
     await running.service.add(said["Porto"], user="rui", scope="agent")
     await at.http.post(url, params={"user": "rui"}, json={"text": said["Braga"], "scope": "agent"})
     await mcp_add(at.http, text=said["Faro"], user="rui", scope="agent")
     await eden(running.settings, "add", said["Évora"], "--agent", AGENT, "--user", "rui", "--scope", "agent")
     await running.service.add(said["Lagos"], user="rui", scope="user")
+    hours = "shard:opening hours"
+    await eden(running.settings, "add", said["Sines"], "--agent", AGENT, "--user", "rui", "--scope", hours)
+    await at.http.post(url, json={"text": said["Tomar"], "scope": hours})
+    await running.service.add(said["Beja"], scope=hours, verbatim=True)
 
     async def stored() -> bool:
         return all([await scopes(running, town) for town in said])
@@ -74,14 +79,17 @@ async def test_a_users_text_is_theirs_unless_a_scope_says_otherwise(doors: tuple
         "Faro": {"agent"},
         "Évora": {"agent"},
         "Lagos": {"user"},
+        "Sines": {"shard"},
+        "Tomar": {"shard"},
+        "Beja": {"shard"},
     }
     found = str(await running.service.search_facts("When does the depot open?", user="bob"))
-    assert all(town in found for town in ("Porto", "Braga", "Faro", "Évora"))
+    assert all(town in found for town in ("Porto", "Braga", "Faro", "Évora", "Sines", "Tomar", "Beja"))
     assert "Lagos" not in found
     await running.forget("user", "rui")
 
     async def forgotten() -> bool:
-        return not any([await scopes(running, town) for town in said])
+        return not any([await scopes(running, town) for town in said if town not in ("Tomar", "Beja")])
 
     await until(forgotten, "forgetting the author reaches what was given to all")
 
@@ -92,6 +100,7 @@ async def test_what_cannot_be_is_refused_in_a_sentence(doors: tuple[System, Door
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"user": "rui", "scope": "group"}, "texts cannot be added to the scope 'group'"),
         ({"scope": "user"}, "needs a user"),
+        ({"scope": "shard:"}, "names no shard"),
         ({"session": "s1", "scope": "agent"}, "a scope is only for texts outside of sessions"),
     ]
     for asked, sentence in wrong:
@@ -110,6 +119,11 @@ async def test_what_cannot_be_is_refused_in_a_sentence(doors: tuple[System, Door
         )  # fmt: skip
         _, error = await process.communicate()
         assert (process.returncode, sentence in error.decode()) == (2, True), error.decode()
+    with pytest.raises(NotFound, match="there is no stream"):
+        await running.service.add("A text.", scope="shard:none")
+    await running.service.set_stream("shard:off", active=False)
+    with pytest.raises(Invalid, match="switched off"):
+        await running.service.add("A text.", scope="shard:off")
     secret, _ = await at.keys.create("ruis", users=["s.rui"])
     headers = {"Authorization": f"Bearer {secret}"}
     body = {"text": "A text.", "scope": "agent"}

@@ -18,7 +18,7 @@ from eden_memory.unpoison.attack_store import AttackUndo
 from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
-from tests.model_server.script import Asked, Said
+from tests.model_server.script import NUMBERED, Asked, Said
 from tests.model_server.serving import Serving, serving
 
 pytestmark = pytest.mark.servers
@@ -121,6 +121,47 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
         await running.shows(anns, "ann", SHARED)
         await eden(running.settings, "rebuild", "once-more", "--verify")
         assert await running.dead() == []
+
+
+def judges_alike(asked: Asked) -> Said:
+    """What messages tell it; and that everything of others says the same."""
+    if asked.kind != "propagation":
+        return obey(asked)
+    own, others = (len(NUMBERED.findall(part)) for part in asked.user.split("# of other "))
+    same = [own + number for number in range(1, others + 1)]
+    items = [(number, text) for number, text in asked.messages.items() if number <= own]
+    return {
+        "propagated": [{"reflection": n, "text": SHARED, "same": same} for n, text in items if SHARED in text]
+    }
+
+
+async def test_what_two_users_must_show_goes_up_with_the_second_and_ends_with_either(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidation_rules, "CONSOLIDATION_SECONDS", 0.0)
+    async with serving(judges_alike) as models, system(mapped(settings, models), models) as running:
+        await prepared(running, propagation=True, propagation_from=2)
+        sessions = {user: await running.session(user, group_id="crew") for user in ("ann", "bob")}
+        (first, _) = await running.told(
+            sessions["ann"], "ann", f"note user: {SHARED}", f"note user: {PERSONAL}"
+        )
+        await until(lambda: absorbed_of(running, "ann"), "ann's are absorbed")
+        assert await held(running, CREW) == []
+        await running.told(sessions["bob"], "bob", f"note user: {SHARED}", "note user: Bob likes maps.")
+        await until(lambda: shows_it(running, CREW), "bob has shown it, too")
+        assert await running.memory("answers").count_documents({"prompt": "propagation-shown/1"}) == 1
+        await running.forget("message", first)
+        await until(lambda: nothing_of(running, SHARED, CREW), "one user is not two")
+        assert await running.dead() == []
+
+
+async def absorbed_of(running: System, user: str) -> bool:
+    query = {"user_id": encode_id(user), "scope": "user", "absorbed": True}
+    return await running.memory("reflections").count_documents(query) == 2
+
+
+async def shows_it(running: System, scope: Scope) -> bool:
+    return await held(running, scope) == [SHARED]
 
 
 async def test_the_call_that_sent_something_up_is_undone_where_it_went(settings: Settings) -> None:

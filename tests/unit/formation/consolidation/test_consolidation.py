@@ -8,9 +8,17 @@ from hypothesis import strategies as st
 
 from eden_memory.errors import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark
-from eden_memory.formation.consolidation_rules import change_of, due, within_limit
+from eden_memory.formation.consolidation_rules import (
+    BlobEdit,
+    BlobText,
+    change_of,
+    due,
+    stored_blob,
+    versioned,
+    within_limit,
+)
 from eden_memory.formation.prompt_material import DatedText
-from eden_memory.limits import CHARACTERS_OF_A_WORD, DEFAULTS, words_of
+from eden_memory.limits import CHARACTERS_OF_A_WORD, DEFAULTS, limits_of, words_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import ScopeConsolidated
@@ -77,6 +85,26 @@ async def test_a_stream_sets_threshold_limit_guidance_and_model() -> None:
     assert event.word_limit == 10
     assert prompt.material.guidance == "keep names"  # pyright: ignore
     assert asking.model == "other"
+
+
+async def test_a_blob_says_its_version_in_its_first_line_if_the_stream_wants_that() -> None:
+    stream = Stream(
+        _id="s.a/user", agent_id="s.a", scope="user", version_line=True, consolidation_prompt="In {words}."
+    )
+    stored = snapshot(*FOUR, blob="[VERSION 6]\nold", blob_version=6, highest_blob_version=8)
+    around = Around(stored, Model(["[VERSION 6]\nmerged text"]), streams={"user": stream})
+    event = blob(await around.run())
+    assert (event.text, event.words) == ("[VERSION 9]\nmerged text", 2)
+    prompt, _ = around.model.asked[0]
+    assert prompt.material.blob == "old"  # pyright: ignore
+    assert "VERSION" not in prompt.user
+    assert "In 300." in prompt.system
+    limits = limits_of(USER, {"user": stream})
+    edit = BlobEdit("edit_blob", "[VERSION 6]\nold and more")
+    changed = edit.applied_to(stored_blob(stored), limits)
+    assert isinstance(changed, BlobText)
+    assert versioned(changed.text, 10, limits) == "[VERSION 10]\nold and more"
+    assert BlobEdit("edit_blob", "[VERSION 1]\nold").applied_to(stored_blob(stored), limits) == "needless"
 
 
 async def test_a_closed_session_consolidates_whatever_its_buffer() -> None:

@@ -257,6 +257,32 @@ def test_each_kind_of_scope_is_consolidated_for_its_purpose(label: str) -> None:
     assert merged("a", "b", label=label).system
 
 
+@pytest.mark.parametrize(
+    ("label", "said", "heading"),
+    [
+        ("user", "skills, interests, goals, projects of their own", "[PREFERENCES]"),
+        (
+            "session",
+            "corrections, what happened, and, word for word, the URLs, files, images and ids",
+            "[CURRENT GOAL]",
+        ),
+        (
+            "agent",
+            "projects and milestones, persona, learnings about users and community",
+            "[CURRENT PROJECTS]",
+        ),
+    ],
+)
+def test_each_kind_of_scope_is_asked_for_what_agents_need_and_keeps_sections(
+    label: str, said: str, heading: str
+) -> None:
+    material = ReflectionMaterial(lines_of("hi"), (ScopeBrief(label, None, 0, 3),), (), 35)
+    assert said in prompts.reflection_extraction(material, FENCE).system
+    asked = merged("old", "new", label=label).system
+    assert heading in asked
+    assert "what is outdated or over goes" in asked
+
+
 def test_a_set_language_stands_in_every_prompt_that_writes_and_without_one_the_conversations() -> None:
     user, said = (USER,), lines_of("hi")
     materials = (
@@ -291,7 +317,7 @@ def test_the_language_is_a_name_and_reaches_the_stages() -> None:
 def test_prompts_carry_their_name_version_and_material() -> None:
     material = ConsolidationMaterial("user", None, dated("a"), None, 300)
     prompt = prompts.consolidation(material, FENCE)
-    assert (prompt.name, prompt.material) == ("consolidation/5", material)
+    assert (prompt.name, prompt.material) == ("consolidation/6", material)
     names = {
         prompts.FACT_EXTRACTION,
         prompts.FACT_DECISIONS,

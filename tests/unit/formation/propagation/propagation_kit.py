@@ -14,7 +14,7 @@ from eden_memory.formation.window_question import SharedKnowledge
 from eden_memory.metrics import PROPAGATIONS
 from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt
 from eden_memory.processors.propagation import Propagation
-from eden_memory.schemas.answers import About, JudgedReflection, JudgedReflections
+from eden_memory.schemas.answers import About, ModelAnswer, ShownAlike
 from eden_memory.schemas.documents import Reflection, Stream
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
@@ -75,7 +75,9 @@ class JudgingModel:
         self.about: About = about
         self.sensitive = sensitive
         self.meanwhile: Callable[[], object] = lambda: None
-        self.answers: dict[str, tuple[Asking, JudgedReflections]] = {}
+        self.same: list[int] = []
+        """Of each item: the numbers of others that say the same."""
+        self.answers: dict[str, tuple[Asking, ModelAnswer]] = {}
         self.asked: list[Prompt] = []
         self.paid = 0
 
@@ -88,11 +90,11 @@ class JudgingModel:
         if asking.unit not in self.answers:
             self.paid += 1
             stated = self.judge(cast(PropagationMaterial, prompt.material))
-            items = [
-                JudgedReflection(reflection=number, text=text, about=self.about, sensitive=self.sensitive)
-                for number, text in stated
-            ]
-            self.answers[asking.unit] = asking, JudgedReflections(propagated=items)
+            judged = {"about": self.about, "sensitive": self.sensitive}
+            fields = [{"reflection": number, "text": text, **judged} for number, text in stated]
+            if answer is ShownAlike:
+                fields = [{**item, "same": self.same} for item in fields]
+            self.answers[asking.unit] = asking, answer.model_validate({"propagated": fields})
         earlier, value = self.answers[asking.unit]
         assert earlier.shown == asking.shown
         self.meanwhile()
@@ -118,6 +120,8 @@ class Judging:
     switched_off: Off = NOBODY
     decided: list[ReflectionFormed] = field(default_factory=list[ReflectionFormed])
     """Versions that the writer has not applied."""
+    beside: list[Reflection] = field(default_factory=list[Reflection])
+    """What other scopes show."""
     private_facts: list[set[str]] = field(default_factory=list[set[str]])
     """The messages of each."""
 
@@ -131,6 +135,9 @@ class Judging:
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         of_it = [later for later in self.decided if later.reflection_id == reflection_id]
         return [later for later in of_it if later.version > version]
+
+    async def of_others(self, scope: Scope, most: int) -> Sequence[Reflection]:
+        return [one for one in self.beside if one.scope_key != scope.key][:most]
 
     async def private_among(self, message_ids: Iterable[str]) -> set[str]:
         named = set(message_ids)

@@ -9,8 +9,9 @@ import pytest
 from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import PropagationMaterial
-from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.documents import Reflection, Stream
 from eden_memory.schemas.events import Propagated, ReflectionFormed
+from eden_memory.schemas.scopes import Scope
 from tests.unit.formation.propagation.propagation_kit import (
     AGENT,
     ANN,
@@ -212,3 +213,47 @@ async def test_a_number_that_was_not_shown_names_nothing(number: int) -> None:
 async def test_of_two_texts_about_one_reflection_the_first_counts() -> None:
     twice = JudgingModel(lambda material: [*everything(material), (1, "The team deploys.")])
     assert [one.text for one in await Judging([reflection(SHARED)], twice).run()] == [SHARED]
+
+
+def shown_by(*groups: str) -> list[Reflection]:
+    """The same in these groups, each resting on a message of its own."""
+    return [
+        reflection(
+            f"{SHARED} ({group})",
+            number,
+            Scope.of_group(AGENT, group),
+            sources=(SOURCE.model_copy(update={"message_id": f"s.{group}"}),),
+        )
+        for number, group in enumerate(groups, 11)
+    ]
+
+
+async def test_what_several_groups_must_show_goes_up_when_enough_do_and_rests_on_all_of_them() -> None:
+    wants = stream(propagation=True, propagation_from=3)
+    alone = Judging([reflection(SHARED, scope=GROUP)], streams=wants, beside=shown_by("i.8"))
+    assert await alone.run() == []
+    assert isinstance(alone.model, JudgingModel)
+    assert (alone.model.paid, alone.results()) == (0, {"alone": 1}), "two groups cannot be three"
+    model = JudgingModel()
+    stage = Judging(
+        [reflection(SHARED, scope=GROUP)], model, streams=wants, beside=shown_by("i.8", "i.8", "i.9")
+    )
+    model.same = [2, 3]
+    assert await stage.run() == []
+    assert stage.results() == {"alone": 1}, "both are of one group"
+    later = Judging([reflection(SHARED, 2, GROUP)], model, streams=wants, beside=stage.beside)
+    model.same = [1, 2, 3, 4, 99]
+    (climbed,) = await later.run(2)
+    assert {source.message_id for source in climbed.sources} == {"s.m1", "s.i.8", "s.i.9"}
+    assert model.asked[-1].name == "propagation-shown/1"
+    assert "# of other groups" in model.asked[-1].user
+
+
+async def test_what_others_took_back_while_the_model_was_asked_supports_nothing() -> None:
+    model = JudgingModel()
+    model.same = [2]
+    wants = stream(propagation=True, propagation_from=2)
+    stage = Judging([reflection(SHARED, scope=GROUP)], model, streams=wants, beside=shown_by("i.8"))
+    model.meanwhile = lambda: stage.marks.append(Mark("message", "s.i.8", "for_ever"))
+    assert await stage.run() == []
+    assert stage.results() == {"alone": 1}
