@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.errors import EdenError
 from eden_memory.files.earlier_records import EarlierReader, EarlierRecords
 from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem
 from eden_memory.files.import_store import MongoImports
@@ -78,8 +79,12 @@ class EarlierImport:
         items = self.reader(self.path, self.to, directory)
         file = self._unfinished if self._unfinished.exists() else self._new
         if file == self._new:
-            file.unlink(missing_ok=True)
-            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                what = f"{file.parent} cannot be written: {error.strerror}"
+                raise EdenError(what, "Name another folder: EDEN_LOCAL_FOLDER.") from None
             await self._records.write(items, file)
         else:
             await self._records.read(items)
@@ -93,7 +98,7 @@ class EarlierImport:
         if not self._unfinished.exists():
             self._new.rename(self._unfinished)
         self._export.path = self._unfinished
-        for (agent, scope), words in sorted(self._records.words.items()):
+        for (agent, scope), words in self._records.words.items():
             await self._store.raise_words(agent, scope, words)
         report = await self._export.run(whole, on_progress)
         report.add(await self._rest().run(whole, on_progress))

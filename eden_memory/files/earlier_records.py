@@ -72,6 +72,17 @@ def memory_id(to: ImportedAs, kind: str, own: Any, scope: Scope) -> str:
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
+def blob_is_readable(to: ImportedAs, text: Any, at: Any, version: Any = 1) -> bool:
+    """Return whether a blob can be taken: if not, what it absorbed would wait for another one."""
+    try:
+        checked_text(text, LONGEST_BLOB)
+        to.moment(at)
+        _version(version)
+    except Unimportable:
+        return False
+    return True
+
+
 @dataclass(slots=True)
 class EarlierRecords:
     """Takes memories one by one; what becomes no record is in `rest`."""

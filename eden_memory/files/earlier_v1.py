@@ -18,7 +18,7 @@ from pymongo.errors import ConfigurationError, PyMongoError
 
 from eden_memory.directory.participants import Directory
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.files.earlier_records import EarlierMemory
+from eden_memory.files.earlier_records import EarlierMemory, blob_is_readable
 from eden_memory.files.import_items import (
     Entry,
     ImportedAs,
@@ -90,7 +90,7 @@ class V1Memories:
         waiting = _listed(row, "unabsorbed_memory_ids", "unabsorbed_directive_ids")
         async for entry in self._memories({"_id": {"$in": waiting}}, "directive", scope):
             yield entry
-        if row.get("content"):
+        if blob_is_readable(self._to, row.get("content"), _time(row)):
             absorbed = {
                 "agent_id": row.get("agent_id"),
                 "related_users": row.get("user_id"),
@@ -98,6 +98,7 @@ class V1Memories:
             }
             async for entry in self._memories(absorbed, "directive", scope, absorbed=True):
                 yield entry
+        if row.get("content"):
             yield self._blob(where, row, scope)
 
     async def _of_shard(self, row: Row, *, only: bool) -> AsyncIterator[EarlierMemory | Entry]:
@@ -120,7 +121,7 @@ class V1Memories:
         waiting = _listed(row, "unabsorbed_memory_ids")
         async for entry in self._memories({"_id": {"$in": waiting}}, "suggestion", scope):
             yield entry
-        if row.get("content"):
+        if blob_is_readable(self._to, row.get("content"), _time(row)):
             shards = [row["_id"], *([None] if only else [])]
             absorbed = {
                 "agent_id": row.get("agent_id"),
@@ -129,11 +130,11 @@ class V1Memories:
             }
             async for entry in self._memories(absorbed, "suggestion", scope, absorbed=True):
                 yield entry
+        if row.get("content"):
             yield self._blob(where, row, scope)
 
     def _blob(self, where: str, row: Row, scope: Scope) -> EarlierMemory:
-        at = row.get("last_updated_at") or row.get("updatedAt") or row["_id"]
-        return EarlierMemory(where, "blob", row["_id"], row["content"], scope, at)
+        return EarlierMemory(where, "blob", row["_id"], row["content"], scope, _time(row))
 
     async def _memories(
         self, query: Row, kind: str, scope: Scope, *, absorbed: bool = False
@@ -200,6 +201,10 @@ class V1Memories:
         others = {"memory_type": {"$exists": True, "$nin": ["episode", *left_out]}}
         if count := await self._database[SESSIONS].count_documents(others):
             yield SkippedItem(f"{SESSIONS}, other types", "its type has no counterpart here", count=count)
+
+
+def _time(row: Mapping[str, Any]) -> Any:
+    return row.get("last_updated_at") or row.get("updatedAt") or row["_id"]
 
 
 def _limit(row: Mapping[str, Any]) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.participants import Directory, SessionFacts
-from eden_memory.files.earlier_records import EarlierMemory, memory_id
+from eden_memory.files.earlier_records import EarlierMemory, blob_is_readable, memory_id
 from eden_memory.files.earlier_v1 import Row, earlier_database
 from eden_memory.files.import_items import BEGINNING, Entry, ImportedAs, Unimportable, imported_or_skipped
 from eden_memory.mongo.application_ids import typed
@@ -41,8 +41,7 @@ async def v2(path: str, to: ImportedAs, directory: Directory) -> AsyncIterator[E
 async def v2_accesses(path: str, to: ImportedAs) -> AsyncIterator[Mapping[str, tuple[int, datetime]]]:
     """Yield how often facts were found, and when last, by their ids here."""
     async with earlier_database(path) as database:
-        fields = dict.fromkeys(("agent_id", "user_id", "scope", "access_count", "last_accessed_at"), 1)
-        async for rows in _pages(database, FACTS, {"access_count": {"$gt": 0}}, fields):
+        async for rows in _pages(database, FACTS, {"access_count": {"$gt": 0}}, {"embedding": 0}):
             found = [imported_or_skipped("", partial(_access, row, to)) for row in rows]
             yield dict(access for access in found if isinstance(access, tuple))
 
@@ -57,9 +56,8 @@ class V2Memories:
 
     async def read(self) -> AsyncIterator[EarlierMemory | Entry]:
         """Yield everything."""
-        ids = dict.fromkeys(("scope", "agent_id", "user_id", "session_id"), 1)
-        async for rows in _pages(self._database, BLOBS, {"consolidated_content": {"$gt": ""}}, ids):
-            self._blobs.update(map(_place, rows))
+        async for rows in _pages(self._database, BLOBS, {"consolidated_content": {"$gt": ""}}):
+            self._blobs.update(_place(row) for row in rows if blob_is_readable(self._to, *_text(row)))
         for name, make in ((REFLECTIONS, self._reflection), (BLOBS, self._blob), (FACTS, self._fact)):
             query: Row = {"consolidated_content": {"$nin": [None, ""]}} if name == BLOBS else {}
             async for rows in _pages(self._database, name, query):
@@ -71,7 +69,7 @@ class V2Memories:
     def _reflection(self, row: Row, where: str, users: Mapping[str, frozenset[str]]) -> EarlierMemory:
         absorbed = row.get("absorbed") is True
         if absorbed and _place(row) not in self._blobs:
-            raise Unimportable("a consolidated text that is gone has absorbed it")
+            raise Unimportable("a consolidated text that is gone, or cannot be read, has absorbed it")
         scope, at = self._scope(row, users), row.get("formed_at") or row["_id"]
         return EarlierMemory(
             where,
@@ -86,8 +84,7 @@ class V2Memories:
         )
 
     def _blob(self, row: Row, where: str, users: Mapping[str, frozenset[str]]) -> EarlierMemory:
-        at = row.get("last_consolidated_at") or row["_id"]
-        text, version = row.get("consolidated_content"), row.get("version", 1)
+        text, at, version = _text(row)
         return EarlierMemory(where, "blob", row["_id"], text, self._scope(row, users), at, version=version)
 
     def _fact(self, row: Row, where: str, users: Mapping[str, frozenset[str]]) -> EarlierMemory:
@@ -152,6 +149,12 @@ async def _pages(
             page = []
     if page:
         yield page
+
+
+def _text(row: Row) -> tuple[Any, Any, Any]:
+    """Return text, time and version of a blob."""
+    at = row.get("last_consolidated_at") or row["_id"]
+    return row.get("consolidated_content"), at, row.get("version", 1)
 
 
 def _place(row: Row) -> tuple[str, ...]:
