@@ -10,7 +10,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.ledger_store import ERASURE_INDEXES
-from eden_memory.memory.memory_index_store import MEMORY_INDEXES
+from eden_memory.memory.memory_index_store import MEMORY_INDEXES, refuse_foreign
 from eden_memory.models.catalogue import embedding_model
 from eden_memory.models.stored_answers import ANSWER_INDEXES, MongoAnswers
 from eden_memory.mongo.validators import VALIDATED, Indexes, validator_of
@@ -85,8 +85,9 @@ async def set_up(
     """Create what is missing, and return it; nothing if all exists.
 
     `dimensions`: numbers of a vector; None: no search indexes are made. `wait_seconds`: how long to wait for these to
-    answer; 0: not at all.
+    answer; 0: not at all. EdenError as `refuse_foreign`.
     """
+    await refuse_foreign(database, names)
     made = await _collections(database, names)
     made += await _validators(database, names)
     before = await _indexes(database, names)

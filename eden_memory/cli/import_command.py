@@ -21,9 +21,12 @@ from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.directory.id_reader_store import DEFAULT, IdKind
 from eden_memory.errors import Invalid
 from eden_memory.files.chat_items import chatgpt, claude
+from eden_memory.files.earlier_import import AccessReader, EarlierImport
+from eden_memory.files.earlier_records import EarlierReader
+from eden_memory.files.earlier_v1 import v1
+from eden_memory.files.earlier_v2 import v2, v2_accesses
 from eden_memory.files.file_items import markdown, mem0
 from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportReport, Reader
-from eden_memory.files.import_store import v1
 from eden_memory.files.importing import ForeignImport
 from eden_memory.files.record_import import ExportImport
 from eden_memory.replay.installation import installation
@@ -52,9 +55,12 @@ class ImportSource(NamedTuple):
 
 
 def import_(
-    source: Annotated[str, typer.Argument(help="the system: v1, mem0, markdown, chatgpt, claude or eden")],
+    source: Annotated[
+        str, typer.Argument(help="the system: v1, eden-v2, mem0, markdown, chatgpt, claude or eden")
+    ],
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="a file or folder; of v1: mongodb://HOST/DATABASE")
+        str,
+        typer.Argument(metavar="PATH", help="a file or folder; of v1 and eden-v2: mongodb://HOST/DATABASE"),
     ],
     agent: Annotated[
         str | None, typer.Option(help="the agent of items that name none; unset: `default`")
@@ -96,6 +102,8 @@ def import_(
     eden import markdown ~/memory --dry-run
 
     eden import v1 mongodb://old-host/eve
+
+    eden import eden-v2 mongodb://old-host/eve --dry-run
 
     eden import chatgpt export.zip --agent support --user ada
 
@@ -170,7 +178,21 @@ def foreign(source: str, read: Reader) -> Callable[[Settings, str, ImportOptions
     return run
 
 
-async def _import(work: ForeignImport | ExportImport, given: ImportOptions) -> None:
+def earlier(
+    source: str, read: EarlierReader, accesses: AccessReader | None = None
+) -> Callable[[Settings, str, ImportOptions], Coroutine[Any, Any, None]]:
+    """Return the import from an earlier system's database."""
+
+    async def run(settings: Settings, path: str, given: ImportOptions) -> None:
+        to = ImportedAs(source, given.mapping, f"eden import, {getuser()}", datetime.now(UTC), given.decide)
+        async with installation(settings) as at:
+            with EarlierImport(at, read, path, to, accesses) as work:
+                await _import(work, given)
+
+    return run
+
+
+async def _import(work: ForeignImport | ExportImport | EarlierImport, given: ImportOptions) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with TransferProgress(console) as bar:
         survey = await work.survey(partial(bar, "reading"))
@@ -226,7 +248,8 @@ A_FILE, A_FOLDER = (
 )
 AN_EXPORT = "the export: its archive, folder or conversations.json"
 SOURCES: Mapping[str, ImportSource] = {
-    "v1": ImportSource("mongodb://HOST/DATABASE", foreign("v1", v1)),
+    "v1": ImportSource("mongodb://HOST/DATABASE", earlier("v1", v1)),
+    "eden-v2": ImportSource("mongodb://HOST/DATABASE", earlier("eden-v2", v2, v2_accesses)),
     "mem0": ImportSource(A_FILE, foreign("mem0", mem0)),
     "markdown": ImportSource(A_FOLDER, foreign("markdown", markdown)),
     "chatgpt": ImportSource(AN_EXPORT, foreign("chatgpt", chatgpt)),

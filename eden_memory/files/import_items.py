@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -34,6 +34,9 @@ T = TypeVar("T")
 Kind = Literal["fact", "reflection", "blob", "message", "shard"]
 
 Request = InboxFactCommand | InboxMemoryCommand | InboxAddedText | InboxFormNow
+
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+"""When something was said that has no time."""
 
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """An item's id that may become part of ours, such as a UUID; any other text could be content."""
@@ -70,6 +73,10 @@ class ImportedItem:
         request = self.request
         talks = isinstance(request, InboxAddedText | InboxFormNow)
         return str(request.session_id) if talks else self.scope.key
+
+    def with_fields(self, **fields: Any) -> "ImportedItem":
+        """Return the item with other values of its request."""
+        return replace(self, request=self.request.model_copy(update=fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,9 @@ class ImportedAs:
 
     def fact(self, where: str, own: Any, text: Any, scope: Scope, said_at: Any) -> ImportedItem:
         """Return a fact; `own` is its id there, if it has any."""
-        command = self._command(InboxFactCommand, "fact", own, _text(text, LONGEST_FACT), scope, said_at)
+        command = self._command(
+            InboxFactCommand, "fact", own, checked_text(text, LONGEST_FACT), scope, said_at
+        )
         return self._item(where, "fact", {**command, "action": "add", "decide": self.decide}, scope)
 
     def reflection(
@@ -136,14 +145,16 @@ class ImportedAs:
     ) -> ImportedItem:
         """Return a reflection; `session`: the one that it was formed from, so that forgetting that reaches it."""
         command = self._command(
-            InboxMemoryCommand, "reflection", own, _text(text, LONGEST_FACT), scope, said_at
+            InboxMemoryCommand, "reflection", own, checked_text(text, LONGEST_FACT), scope, said_at
         )
         there = {} if session is None else {"session_id": session}
         return self._item(where, "reflection", {**command, "action": "add_reflection", **there}, scope)
 
     def blob(self, where: str, own: Any, text: Any, scope: Scope, said_at: Any) -> ImportedItem:
         """Return the first blob of a scope."""
-        command = self._command(InboxMemoryCommand, "blob", own, _text(text, LONGEST_BLOB), scope, said_at)
+        command = self._command(
+            InboxMemoryCommand, "blob", own, checked_text(text, LONGEST_BLOB), scope, said_at
+        )
         del command["session_id"]
         return self._item(where, "blob", {**command, "action": "edit_blob", "expected_version": 0}, scope)
 
@@ -156,13 +167,13 @@ class ImportedAs:
         self, where: str, own: Any, session: str, role: str, text: str, scope: Scope, created_at: Any
     ) -> ImportedItem:
         """Return a message of an imported conversation; `scope`: its user's."""
-        said_at = self._moment(created_at)
+        said_at = self.moment(created_at)
         fields = {
             "_id": self._name("message", _own_id(own), session, text),
             "kind": "added_text",
             "asked_by": self.asked_by,
             "session_id": session,
-            "text": _text(text, None),
+            "text": checked_text(text, None),
             "role": role,
             "user_id": decode_id(scope.user_id or "") if role == "user" else None,
             "created_at": said_at,
@@ -185,7 +196,7 @@ class ImportedAs:
             "scope": scope,
             "text": text,
             "by": "import",
-            "said_at": self._moment(said_at),
+            "said_at": self.moment(said_at),
             "session_id": own_session(scope.agent_id, scope.user_id),
         }
 
@@ -215,8 +226,12 @@ class ImportedAs:
             "\x00".join((self.source, *parts)).encode(errors="surrogatepass"), digest_size=12
         ).hexdigest()
 
-    def _moment(self, value: Any) -> datetime | None:
-        """Return a time; None for None."""
+    def command_id(self, kind: Kind, own: Any, scope: Scope) -> str:
+        """Return the id of the command that would add a memory, whatever its text."""
+        return self._name(kind, _own_id(own), scope.key, "")
+
+    def moment(self, value: Any) -> datetime | None:
+        """Return a time; None for None; Unimportable for the future."""
         if _is_none(value):
             return None
         written = moment_of(value)
@@ -232,7 +247,8 @@ Reader = Callable[[str, ImportedAs], AsyncIterator[Entry]]
 """Reads a source (its path, or address) item by item."""
 
 
-def _text(value: Any, most: int | None) -> str:
+def checked_text(value: Any, most: int | None) -> str:
+    """Return a text as it is; Unimportable."""
     if not isinstance(value, str) or not value.strip():
         raise Unimportable("it has no text", bad=True)
     if most is not None and len(value) > most:
@@ -330,6 +346,8 @@ class ImportReport:
     """Conversations whose messages wait to be formed."""
     skipped: dict[str, SkippedForReason] = field(default_factory=dict[str, SkippedForReason])
     cost: ConversationCost = field(default_factory=ConversationCost)
+    notes: list[str] = field(default_factory=list[str])
+    """What else changes, in a sentence each."""
 
     @property
     def empty(self) -> bool:
@@ -359,6 +377,7 @@ class ImportReport:
         for reason, group in self.skipped.items():
             more = f" and {group.count - len(group.places):,} more" if group.count > len(group.places) else ""
             yield f"{'bad' if group.bad else 'skipped'}: {group.count:,}, {reason}: {'; '.join(group.places)}{more}"
+        yield from self.notes
 
 
 def _counted(number: int, kind: Kind) -> str:

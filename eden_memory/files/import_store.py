@@ -1,42 +1,23 @@
-"""Read the stored memories of an import and of the previous system, and write requests to `memory_inbox`.
+"""Read the stored memories that an import meets, and write its requests to `memory_inbox` and its streams."""
 
-A user's blob stays a blob; directives that it has not absorbed become reflections. Each active shard becomes a stream
-with its blob, its facts become facts of the agent, and suggestions that it has not absorbed become its reflections.
-Episodes become reflections of their session.
-"""
-
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from pymongo import AsyncMongoClient
-from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError, ConfigurationError, PyMongoError
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
 
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.errors import EdenError, Invalid
-from eden_memory.files.import_items import (
-    Entry,
-    ImportedAs,
-    ImportedItem,
-    Request,
-    SkippedItem,
-    Unimportable,
-    imported_or_skipped,
-    stream_of,
-)
+from eden_memory.files.import_items import ImportedItem, Request
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
-from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.lenient_decoding import LENIENT
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.installation import Installation
-from eden_memory.schemas.documents import InboxFactCommand, Message, Snapshot, Stream
-from eden_memory.schemas.scopes import Audience, Scope
+from eden_memory.schemas.documents import Access, Fact, InboxFactCommand, Message, Snapshot, Stream
+from eden_memory.schemas.scopes import Audience, ScopeKind
 from eden_memory.source.source_mapping import event_id_of
 from eden_memory.stages.outcome_store import MongoLedger
 
@@ -53,6 +34,8 @@ class MongoImports:
 
     def __init__(self, at: Installation) -> None:
         names = at.settings.names
+        self._access = at.database[names[Access.COLLECTION]]
+        self._facts = at.database[names[Fact.COLLECTION]]
         self._inbox = at.source[names[InboxFactCommand.COLLECTION]]
         self._ledger = MongoLedger(at.database, names)
         self._messages = at.database[names[Message.COLLECTION]]
@@ -116,6 +99,26 @@ class MongoImports:
         """Store a stream if its agent and scope have none."""
         await self._streams.update_one(_of(stream), {"$setOnInsert": stream.stored()}, upsert=True)
 
+    async def raise_words(self, agent_id: str, scope: ScopeKind, words: int) -> None:
+        """Raise the word limit of an agent's scope; `words` is above its default."""
+        name = f"{agent_id}/{scope}"
+        stream = Stream(_id=name, agent_id=agent_id, scope=scope)
+        await self.put_stream(stream)
+        await self._streams.update_one(_of(stream), {"$max": {"word_limit": words}})
+
+    async def count_accesses(self, counts: Mapping[str, tuple[int, datetime]]) -> int:
+        """Store how often facts were found elsewhere, of those that are here; return how many are."""
+        query = {"_id": {"$in": list(counts)}}
+        here = [row["_id"] async for row in self._facts.find(query, {"_id": 1})]
+        names = ("access_count", "last_accessed_at")
+        writes = [
+            UpdateOne({"_id": name}, {"$max": dict(zip(names, counts[name], strict=True))}, upsert=True)
+            for name in here
+        ]
+        if writes:
+            await self._access.bulk_write(writes, ordered=False)
+        return len(here)
+
     async def write(self, requests: Sequence[Request]) -> None:
         """Write requests in order; those that already wait stay as they are."""
         left = list(requests)
@@ -132,154 +135,3 @@ class MongoImports:
 
 def _of(stream: Stream) -> Row:
     return {"agent_id": stream.agent_id, "scope": stream.scope, "shard": stream.shard}
-
-
-SESSIONS, USERS, AGENTS = "memory_sessions", "memory_user", "memory_agent"
-
-PER_QUERY = 1_000
-
-IN_A_BLOB = "its blob has absorbed it"
-
-
-async def v1(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
-    """Yield the memories of a database: `mongodb://HOST/DATABASE`."""
-    client: AsyncMongoClient[Row] = AsyncMongoClient(path, tz_aware=True, serverSelectionTimeoutMS=10_000)
-    try:
-        async with client:
-            database = client.get_default_database(codec_options=LENIENT)
-            async for entry in V1Memories(database, to).read():
-                yield entry
-    except ConfigurationError:
-        raise Invalid("the address names no database", "mongodb://HOST/DATABASE") from None
-    except PyMongoError as error:
-        raise EdenError(f"the previous system's database does not answer: {type(error).__name__}") from None
-
-
-class V1Memories:
-    """Reads one database."""
-
-    def __init__(self, database: AsyncDatabase[Row], to: ImportedAs) -> None:
-        self._database, self._to = database, to
-        self._taken = {"directive": 0, "suggestion": 0, "fact": 0}
-
-    async def read(self) -> AsyncIterator[Entry]:
-        """Yield everything."""
-        async for row in self._database[USERS].find(sort=[("_id", 1)]):
-            async for entry in self._of_user(row):
-                yield entry
-        async for row in self._database[AGENTS].find(sort=[("_id", 1)]):
-            async for entry in self._of_shard(row):
-                yield entry
-        async for entry in self._episodes():
-            yield entry
-        async for skipped in self._rest():
-            yield skipped
-
-    async def _of_user(self, row: Row) -> AsyncIterator[Entry]:
-        where = f"{USERS} {row['_id']}"
-        try:
-            scope = self._to.mapping.scope(row.get("agent_id"), row.get("user_id"))
-        except Unimportable as error:
-            yield SkippedItem(where, error.reason, error.bad)
-            return
-        if row.get("content"):
-            yield self._blob(where, row, scope)
-        waiting = _listed(row, "unabsorbed_memory_ids", "unabsorbed_directive_ids")
-        async for entry in self._memories(waiting, "directive", scope):
-            yield entry
-
-    async def _of_shard(self, row: Row) -> AsyncIterator[Entry]:
-        where = f"{AGENTS} {row['_id']}"
-        if row.get("is_active") is False:
-            yield SkippedItem(where, "the shard is not active")
-            return
-        try:
-            agent = self._to.mapping.agent_of(row.get("agent_id"))
-            scope = Scope.of_shard(agent, row["shard_name"])
-            yield ImportedItem(where, "shard", stream_of(row, scope), scope)
-        except Exception:  # noqa: BLE001 - whatever it is, this shard raised it
-            yield SkippedItem(where, "its agent or name cannot be used", bad=True)
-            return
-        if row.get("content"):
-            yield self._blob(where, row, scope)
-        facts = _listed(row, "facts", "relevant_facts")
-        async for entry in self._memories(facts, "fact", Scope.of_agent(agent)):
-            yield entry
-        async for entry in self._memories(_listed(row, "unabsorbed_memory_ids"), "suggestion", scope):
-            yield entry
-
-    def _blob(self, where: str, row: Row, scope: Scope) -> Entry:
-        at = row.get("last_updated_at") or row.get("updatedAt") or row["_id"]
-        return imported_or_skipped(
-            where, partial(self._to.blob, where, row["_id"], row["content"], scope, at)
-        )
-
-    async def _memories(self, ids: Sequence[Any], kind: str, scope: Scope) -> AsyncIterator[Entry]:
-        """Yield the memories of a kind among these, as memories of the scope, oldest first."""
-        for start in range(0, len(ids), PER_QUERY):
-            query = {"_id": {"$in": list(ids[start : start + PER_QUERY])}, "memory_type": kind}
-            async for row in self._database[SESSIONS].find(query, sort=[("_id", 1)]):
-                self._taken[kind] += 1
-                yield self._memory(row, scope)
-
-    def _memory(self, row: Row, scope: Scope) -> Entry:
-        where, at = f"{SESSIONS} {row['_id']}", row.get("createdAt") or row["_id"]
-        make = self._to.fact if row["memory_type"] == "fact" else self._to.reflection
-        found = partial(make, where, row["_id"], row.get("content"), scope, at)
-        own = scope.kind in ("user", "session")  # what the agent knows belonged to all users
-        if own and row["memory_type"] != "fact" and row.get("source_session_id") is not None:
-            found = partial(found, session=row["source_session_id"])
-        return imported_or_skipped(where, found)
-
-    async def _episodes(self) -> AsyncIterator[Entry]:
-        """Yield the episodes, session by session: the users of all of a session's episodes may see each."""
-        together: list[Row] = []
-        order = [("source_session_id", 1), ("createdAt", 1), ("_id", 1)]
-        async for row in self._database[SESSIONS].find(
-            {"memory_type": "episode"}, sort=order, allow_disk_use=True
-        ):
-            if together and together[0].get("source_session_id") != row.get("source_session_id"):
-                for entry in self._of_session(together):
-                    yield entry
-                together = []
-            together.append(row)
-        for entry in self._of_session(together):
-            yield entry
-
-    def _of_session(self, rows: Sequence[Row]) -> list[Entry]:
-        return [
-            imported_or_skipped(f"{SESSIONS} {row['_id']}", partial(self._episode, row, rows)) for row in rows
-        ]
-
-    def _episode(self, row: Row, rows: Sequence[Row]) -> ImportedItem:
-        """Return a reflection of the session; Unimportable if it names none."""
-        if row.get("source_session_id") is None:
-            raise Unimportable("it names no session", bad=True)
-        users = chain.from_iterable(_listed(other, "related_users") for other in rows)
-        audience = tuple(sorted({self._to.mapping.user_of(user) for user in users}))
-        session = typed(row["source_session_id"], "session")
-        scope = Scope.of_session(self._to.mapping.agent_of(row.get("agent_id")), session, audience)
-        found = self._memory(row, scope)
-        if isinstance(found, SkippedItem):
-            raise Unimportable(found.reason, bad=found.bad)
-        return found
-
-    async def _rest(self) -> AsyncIterator[SkippedItem]:
-        """Yield how many memories are left out, and why."""
-        left_out = {
-            "directive": IN_A_BLOB,
-            "suggestion": IN_A_BLOB,
-            "fact": "no active shard names it",
-        }
-        for kind, reason in left_out.items():
-            count = await self._database[SESSIONS].count_documents({"memory_type": kind}) - self._taken[kind]
-            if count > 0:
-                yield SkippedItem(f"{SESSIONS}, {kind}s", reason, count=count)
-        others = {"memory_type": {"$exists": True, "$nin": ["episode", *left_out]}}
-        if count := await self._database[SESSIONS].count_documents(others):
-            yield SkippedItem(f"{SESSIONS}, other types", "its type has no counterpart here", count=count)
-
-
-def _listed(row: Row, *names: str) -> list[Any]:
-    """Return the contents of these lists of a document; a field that is no list has none."""
-    return [item for name in names if isinstance(listed := row.get(name), list) for item in listed]  # pyright: ignore

@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from eden_memory.errors import EdenError
 from eden_memory.files.import_items import (
+    BEGINNING,
     ConversationCost,
     Entry,
     ImportedAs,
@@ -47,8 +47,6 @@ CARRIED_SECONDS, STILL_SECONDS = 60.0, 600.0
 
 FREE = 0
 """The tier for which costs are estimated."""
-
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 FORGOTTEN = "it was forgotten here, or belongs to something that was"
 

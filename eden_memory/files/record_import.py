@@ -47,6 +47,8 @@ class OwnImportReport(ImportReport):
     held_scopes: int = 0
     commands: Counter[Kind] = field(default_factory=Counter[Kind])
     """Those of `taken` that are commands, because their scopes held something."""
+    unfinished: bool = False
+    """Whether an import that was stopped is to be finished."""
 
     def take_record(self, event: Memory, *, earlier: bool) -> None:
         """Count a record that is published; `earlier`: a version before the last one of the same memory."""
@@ -55,8 +57,12 @@ class OwnImportReport(ImportReport):
             self.taken[kind] += 1
 
     def take_commands(self, report: ImportReport, scopes: int) -> None:
-        """Add what commands take."""
+        """Add what commands take in scopes that hold something."""
         self.held_scopes, self.commands = scopes, report.taken
+        self.add(report)
+
+    def add(self, report: ImportReport) -> None:
+        """Add what another import takes."""
         self.taken += report.taken
         self.known += report.known
         for reason, group in report.skipped.items():
@@ -67,7 +73,7 @@ class OwnImportReport(ImportReport):
     @property
     def empty(self) -> bool:
         """Whether nothing is taken."""
-        return not (self.taken or self.records)
+        return not (self.taken or self.records or self.unfinished)
 
     def lines(self, did: str) -> Iterator[str]:
         """Yield the report for people."""
@@ -106,6 +112,8 @@ class ExportImport:
     at: Installation
     path: Path
     to: ImportedAs
+    by_id: bool = False
+    """Whether a scope that holds memory takes nothing that is here under the same id, whatever became of it."""
     _highest: dict[str, int] = field(default_factory=dict[str, int])
     """Every scope of the file, with its highest blob version (0: none)."""
     _forgotten: ForgottenHere = field(default_factory=ForgottenHere)
@@ -131,6 +139,8 @@ class ExportImport:
         async with aclosing(self._batches(on_progress)) as batches:
             async for batch in batches:
                 self._held.scopes |= await self._claims.held(batch.scopes)
+                if self.by_id:
+                    self._held.known |= await self._known(batch)
                 judged = await self._without_others(batch)
                 self._learn(judged)
                 if await self._claims.published(batch.last):
@@ -163,6 +173,7 @@ class ExportImport:
             work = ForeignImport(self.at, self._held.items, str(self.path), self.to)
             commands = await (work.survey(on_progress) if survey else work.run(0, on_progress))
             report.take_commands(commands, len(self._held.scopes))
+            report.known += len(self._held.known)
         return report
 
     async def _claim(self) -> None:
@@ -194,6 +205,15 @@ class ExportImport:
         }
         elsewhere = await owned_elsewhere(self.at.database, self.at.settings.names, owners)
         return batch._replace(lines=[_unless_in(elsewhere, line) for line in batch.lines])
+
+    async def _known(self, batch: _Batch) -> set[str]:
+        """Return the facts and reflections of scopes that hold something, which are here under the same id."""
+        named = {
+            (type(line.event), line.event.subject()): ""
+            for line in batch.lines
+            if isinstance(line, RecordLine) and line.scope in self._held.scopes
+        }
+        return {name for _, name in await owned_elsewhere(self.at.database, self.at.settings.names, named)}
 
     def _learn(self, batch: _Batch) -> None:
         for line in batch.lines:

@@ -6,10 +6,9 @@ facts contradicted is active again.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from eden_memory.access.visible import rests_on_users
 from eden_memory.directory.participants import given_to_all
@@ -122,6 +121,8 @@ class HeldMemory:
     forgotten: ForgottenHere
     scopes: set[str] = field(default_factory=set[str])
     """Those that hold something else here."""
+    known: set[str] = field(default_factory=set[str])
+    """Facts and reflections of these scopes that are here under the same id: they are no items."""
     absorbed: set[str] = field(default_factory=set[str])
     """Reflections that a blob of these scopes holds."""
     blobs: dict[str, int] = field(default_factory=dict[str, int])
@@ -184,6 +185,8 @@ class HeldMemory:
         )
 
     def _holds(self, event: Memory) -> bool:
+        if event.subject() in self.known:
+            return False
         if isinstance(event, ReflectionFormed):
             return event.retired_at is None and event.reflection_id not in self.absorbed
         return isinstance(event, FactChanged) and event.retired_at is None
@@ -201,11 +204,11 @@ def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
         case FactChanged():
             item = to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
             of = {"session_id": decode_id(_session(event.sources))} if event.sources else {}
-            return _with(item, private=event.private or None, sources=event.sources, **of)
+            return item.with_fields(private=event.private or None, sources=event.sources, **of)
         case ReflectionFormed():
             item = to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at)
             session = {} if event.session_id is None else {"session_id": decode_id(event.session_id)}
-            return _with(item, private=event.private, sources=event.sources, **session)
+            return item.with_fields(private=event.private, sources=event.sources, **session)
         case ScopeConsolidated():
             return to.blob(where, event.key(), event.text, event.scope, event.said_at)
         case _:
@@ -216,7 +219,3 @@ def _session(sources: Sequence[SourceMessage]) -> str:
     """Return the session of a fact: one whose users private sharing protects, if there is any."""
     sessions = [source.session_id for source in sources]
     return next((session for session in sessions if not given_to_all(session)), sessions[-1])
-
-
-def _with(item: ImportedItem, **fields: Any) -> ImportedItem:
-    return replace(item, request=item.request.model_copy(update=fields))

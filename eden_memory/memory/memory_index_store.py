@@ -160,6 +160,8 @@ SHARING_MEANS: Mapping[SharingMode, str] = {
     "agents": "agents whose document or stream says so learn from what their users say, and all their users see it",
     "team": "agents learn from what their users say, and all of these users see it",
 }
+FOREIGN = ("facts", "reflections", "consolidated", "sessions", "messages", "snapshots", "contexts")
+"""Collections whose names an earlier system or an application may have used."""
 COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
 
 
@@ -189,6 +191,20 @@ async def refuse_other_versions(
         raise EdenError(
             f"a newer version of this program has written here: {', '.join(newer)} cannot be read",
             "Run that version, or a later one.",
+        )
+
+
+async def refuse_foreign(database: AsyncDatabase[dict[str, Any]], names: Names) -> None:
+    """Raise EdenError if collections of our names hold another program's documents: our ids are no ObjectIds."""
+    found = [
+        names[name]
+        for name in FOREIGN
+        if await database[names[name]].find_one({"_id": {"$type": "objectId"}}, {"_id": 1}) is not None
+    ]
+    if found:
+        raise EdenError(
+            f"the database {database.name} has documents of another program in {', '.join(found)}",
+            "Set EDEN_MONGODB_PREFIX to a prefix that no collection there has, such as eden_, and run `eden setup`.",
         )
 
 

@@ -38,6 +38,7 @@ PAGES = {
     "sign-in": "/ui/sign-in",
     "agents": "/ui/agents",
     "agent": "/ui/agent?agent=a",
+    "shared": "/ui/shared?agent=a",
     "scope": f"/ui/scope?{OF_ADA}",
     "session": f"/ui/scope?agent=a&session=one&key={quote(ONE.key)}",
     "facts": f"/ui/facts?{OF_ADA}",

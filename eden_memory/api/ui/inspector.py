@@ -12,6 +12,7 @@ from eden_memory.api.ui import (
     fact_routes,
     live_routes,
     scope_routes,
+    shared_routes,
     window_routes,
 )
 from eden_memory.errors import needs
@@ -22,6 +23,7 @@ ROUTERS = (
     browsing_routes.router,
     scope_routes.router,
     fact_routes.router,
+    shared_routes.router,
     action_routes.router,
     window_routes.router,
     live_routes.router,

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,9 @@ from bson import ObjectId
 from eden_memory.cli.import_command import STOPPED
 from eden_memory.files import importing
 from eden_memory.files.chat_items import claude
+from eden_memory.files.earlier_import import EarlierImport
+from eden_memory.files.earlier_v2 import v2, v2_accesses
+from eden_memory.files.exporting import ScopeClaims
 from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportReport, Request
 from eden_memory.files.import_store import MongoImports
 from eden_memory.files.importing import ForeignImport
@@ -52,6 +57,13 @@ async def written(running: System) -> dict[str, int]:
     """How many records each topic of memory holds, and how many requests were ever decided."""
     counts = {topic: len(await running.records(topic)) for topic in WRITTEN}
     return {**counts, "inbox": await running.source["memory_inbox"].count_documents({})}
+
+
+async def settled(running: System) -> dict[str, int]:
+    """As `written`, once the tailer has erased all requests that it carried."""
+    inbox = running.source["memory_inbox"]
+    await until(lambda: gives(inbox.count_documents({}), 0), "the inbox is empty")
+    return await written(running)
 
 
 def lines(file: Path, *rows: Any) -> Path:
@@ -152,7 +164,9 @@ def v1_memories(agent: Any, user: Any, session: Any) -> dict[str, list[dict[str,
         }
         for identity, kind, text in zip(ids, types, texts, strict=True)
     ]
+    rows.append({**rows[0], "_id": ObjectId(), "content": 7, "related_users": []})
     shard = {"agent_id": agent, "shard_name": "fair 2025", "extraction_prompt": "What concerns the fair."}
+    shard |= {"max_facts_per_shard": 3}
     text = {"content": "The fair needs helpers.", "last_updated_at": at}
     return {
         "memory_sessions": rows,
@@ -160,8 +174,8 @@ def v1_memories(agent: Any, user: Any, session: Any) -> dict[str, list[dict[str,
             {
                 "agent_id": agent,
                 "user_id": user,
-                "content": "Mia runs a bakery.",
-                "unabsorbed_memory_ids": ids[:1],
+                "content": f"Mia runs a bakery.{' It is large.' * 130}",
+                "unabsorbed_memory_ids": [ids[0], rows[-1]["_id"]],
             }
         ],
         "memory_agent": [
@@ -171,49 +185,203 @@ def v1_memories(agent: Any, user: Any, session: Any) -> dict[str, list[dict[str,
     }
 
 
+@asynccontextmanager
+async def earlier(shared: System, documents: dict[str, list[dict[str, Any]]]) -> AsyncGenerator[str]:
+    """A database of an earlier system; its address. Nothing in it is changed."""
+    old = shared.database.client[f"{shared.database.name}_{ObjectId()}"]
+    for name, rows in documents.items():
+        await old[name].insert_many(rows)
+    before = {name: await old[name].find().to_list() for name in documents}
+    assert shared.settings.mongodb.uri is not None
+    address = f"{shared.settings.mongodb.uri.get_secret_value().rstrip('/')}"
+    yield address.replace("/?", f"/{old.name}?") if "/?" in address else f"{address}/{old.name}"
+    assert {name: await old[name].find().to_list() for name in documents} == before, "only read"
+    await shared.database.client.drop_database(old.name)
+
+
 async def test_the_previous_systems_memory_keeps_its_shape(shared: System, tmp_path: Path) -> None:
     agent, user = ObjectId(), ObjectId()
     session = await shared.session("mia")
-    old = shared.database.client[f"{shared.database.name}_v1"]
     documents = v1_memories(agent, user, session)
-    for name, rows in documents.items():
-        await old[name].insert_many(rows)
-    before_all = {name: await old[name].find().to_list() for name in documents}
-    assert shared.settings.mongodb.uri is not None
-    address = f"{shared.settings.mongodb.uri.get_secret_value().rstrip('/')}"
-    place = address.replace("/?", f"/{old.name}?") if "/?" in address else f"{address}/{old.name}"
     file = tmp_path / "mapping.json"
     file.write_text(json.dumps({"agents": {str(agent): AGENT}, "users": {str(user): "mia"}}))
-    report = await imported(shared, "v1", place, "--mapping", file)
-    assert report["taken"] == {"blob": 2, "reflection": 3, "shard": 1, "fact": 1}
-    reasons = {reason: group["count"] for reason, group in report["skipped"].items()}
-    assert sorted(reasons.values()) == [1, 1, 2]
+    async with earlier(shared, documents) as place:
+        report = await imported(shared, "v1", place, "--mapping", file)
+        assert report["taken"] == {"blob": 2, "reflection": 5, "shard": 1, "fact": 1}
+        reasons = {reason: group["count"] for reason, group in report["skipped"].items()}
+        assert reasons == {
+            "it has no text": 1,
+            "the shard is not active": 1,
+            "no active shard names it": 1,
+        }
+        assert any("sharing=team" in note for note in report["notes"])
 
-    context = await shared.shows(
-        session,
-        "mia",
-        "Mia runs a bakery.",
-        "Wants brief answers.",
-        "Talked about the fair.",
-        '<MemoryShard name="fair 2025">',
-        "The fair needs helpers.",
-        "Plan an evening event.",
-    )
-    assert not any(text in context for text in ("Already", "already", "Nobody names this."))
-    assert await shared.contents("facts", content="The fair is in May.", scope="agent", active=True) == [
-        "The fair is in May.",
-    ]
-    stream: dict[str, Any] = await shared.memory("streams").find_one({"shard": "fair 2025"}) or {}
-    assert stream["extraction_guidance"] == "What concerns the fair."
-    assert {name: await old[name].find().to_list() for name in documents} == before_all, "only read"
-    rows = await shared.memory("reflections").find({"content": "Wants brief answers."}).to_list()
-    assert [row["origin"] for row in rows] == ["imported"]
-    before = await written(shared)
-    again = await imported(shared, "v1", place, "--mapping", file)
-    assert (again["taken"], again["known"]) == ({}, 7)
-    assert await written(shared) == before
-    await eden(shared.settings, "rebuild", "from-v1", "--verify")
-    await shared.database.client.drop_database(old.name)
+        context = await shared.shows(
+            session,
+            "mia",
+            "Mia runs a bakery.",
+            "Wants brief answers.",
+            "Talked about the fair.",
+            '<MemoryShard name="fair 2025">',
+            "The fair needs helpers.",
+            "Plan an evening event.",
+        )
+        assert context.count("It is large.") == 130, "a text beyond the limit is kept whole"
+        assert not any(text in context for text in ("Already", "already", "Nobody names this."))
+        absorbed = await shared.memory("reflections").find({"absorbed_into": 1}, {"content": 1}).to_list()
+        texts = {row["content"] for row in absorbed}
+        assert {"Already in the text.", "In the shard's text already."} <= texts
+        assert await shared.contents("facts", content="The fair is in May.", scope="agent", active=True) == [
+            "The fair is in May.",
+        ]
+        stream: dict[str, Any] = await shared.memory("streams").find_one({"shard": "fair 2025"}) or {}
+        assert stream["extraction_guidance"] == "What concerns the fair."
+        assert (stream["sharing"], stream["fifo_limit"]) == ("team", 3)
+        of_user: dict[str, Any] = await shared.memory("streams").find_one({"scope": "user"}) or {}
+        assert of_user["word_limit"] == 394
+        await shared.memory("streams").delete_one({"_id": of_user["_id"]})
+        rows = await shared.memory("reflections").find({"content": "Wants brief answers."}).to_list()
+        assert [row["origin"] for row in rows] == ["imported"]
+        before = await settled(shared)
+        again = await imported(shared, "v1", place, "--mapping", file)
+        assert (again["taken"], again["known"]) == ({}, 9)
+        assert await written(shared) == before
+        await eden(shared.settings, "rebuild", "from-v1", "--verify")
+
+
+def v2_memories(agent: Any, user: Any, session: Any) -> dict[str, list[dict[str, Any]]]:
+    """The second system's documents: one user, the agent, a session; in each collection one that cannot be read."""
+    at, later = datetime(2026, 2, 1, 12, tzinfo=UTC), datetime(2026, 2, 3, 12, tzinfo=UTC)
+    said = {"agent_id": agent, "session_id": session, "source_message_ids": [ObjectId()], "formed_at": at}
+    of_user, of_session = {"scope": "user", "user_id": user}, {"scope": "session", "user_id": None}
+    vector = {"embedding": [0.1, 0.2] * 192, "embedding_model": "of-the-earlier-system"}
+    lyon = {"content": "Nora lives in Lyon.", "version": 3, "previous_content": "Nora lives in Metz."}
+    found = {"access_count": 5, "last_accessed_at": later, "updated_at": later}
+    return {
+        "memory2_facts": [
+            {"_id": ObjectId(), **said, **of_user, **vector, **lyon, **found},
+            {"_id": ObjectId(), **said, **vector, "scope": "agent", "content": "The gate opens at seven."},
+            {"_id": ObjectId(), **said, **of_user, "content": "Nora has no vector.", "embedding": []},
+            {"_id": ObjectId(), **said, **vector, **of_user, "content": None},
+            {"_id": "odd", "scope": {"$gt": ""}, "agent_id": {}, "embedding": "?", "content": SECRET},
+        ],
+        "memory2_reflections": [
+            {"_id": ObjectId(), **said, **of_user, "content": "Nora likes maps.", "absorbed": False},
+            {"_id": ObjectId(), **said, **of_user, "content": "Nora wants lists.", "absorbed": True},
+            {"_id": ObjectId(), **said, **of_session, "content": "Nora plans a walk.", "absorbed": False},
+            {"_id": ObjectId(), **said, "scope": "agent", "content": "Gone with its text.", "absorbed": True},
+            {"_id": ObjectId(), **said, "scope": "user", "content": "Of nobody."},
+        ],
+        "memory2_consolidated": [
+            {
+                **said,
+                **of_user,
+                "session_id": None,
+                "consolidated_content": f"Nora answers in lists.{' She walks.' * 300}",
+                "version": 4,
+                "last_consolidated_at": later,
+            },
+            {**said, "scope": "user", "consolidated_content": "Of nobody."},
+            {**said, "scope": "agent", "consolidated_content": "Too old.", "version": 0},
+        ],
+    }
+
+
+async def test_the_second_systems_memory_keeps_vectors_versions_and_what_was_absorbed(
+    shared: System, tmp_path: Path
+) -> None:
+    agent, user = ObjectId(), ObjectId()
+    session = await shared.session("nora")
+    documents = v2_memories(agent, user, session)
+    options = ("--map-agent", f"{agent}={AGENT}", "--map-user", f"{user}=nora")
+    async with earlier(shared, documents) as place:
+        dry = await eden(shared.settings, "import", "eden-v2", place, *options, "--dry-run")
+        assert ("3 facts" in dry, "3 reflections" in dry, "1 blob" in dry, SECRET in dry) == (
+            True,
+            True,
+            True,
+            False,
+        )
+        report = await imported(shared, "eden-v2", place, *options)
+        assert report["taken"] == {"reflection": 3, "blob": 1, "fact": 3}
+        assert sum(group["count"] for group in report["skipped"].values()) == 6
+        context = await shared.shows(
+            session, "nora", "Nora answers in lists.", "Nora likes maps.", "Nora plans a walk."
+        )
+        assert (context.count("She walks."), "Nora wants lists." in context) == (300, False)
+        wanted = ["Nora has no vector.", "Nora lives in Lyon."]
+        await until(lambda: gives(shared.facts("nora"), wanted), "the facts")
+        lives: dict[str, Any] = await shared.memory("facts").find_one({"content": wanted[1]}) or {}
+        assert (lives["version"], lives["embedding_model"]) == (3, "of-the-earlier-system")
+        assert lives["valid_from"].replace(tzinfo=UTC) == datetime(2026, 2, 3, 12, tzinfo=UTC)
+        assert lives["message_ids"] == [encode_id(documents["memory2_facts"][0]["source_message_ids"][0])]
+        assert "Nora lives in Metz." in await eden(
+            shared.settings, "history", lives["_id"], "--user", "nora", *MINE
+        )
+        access: dict[str, Any] = await shared.memory("access").find_one({"_id": lives["_id"]}) or {}
+        assert access["access_count"] == 5
+        asked = await shared.memory("answers").find({"prompt": {"$ne": None}}).to_list()
+        assert asked == [], "no model was asked"
+        assert (await shared.snapshot(Scope.of_user(encode_id(AGENT), encode_id("nora")).key))[
+            "blob_version"
+        ] == 4
+        await shared.memory("streams").delete_one({"scope": "user"})
+        before = await settled(shared)
+        again = await imported(shared, "eden-v2", place, *options)
+        assert (again["taken"], await written(shared)) == ({}, before)
+        await eden(shared.settings, "rebuild", "from-v2", "--verify")
+        await shared.forget("session", session)
+        await until(lambda: gives(shared.facts("nora"), []), "forgotten with its session")
+
+
+async def test_an_import_of_an_earlier_system_is_finished_as_it_began(
+    shared: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, user = ObjectId(), ObjectId()
+    session = await shared.session("olga")
+    options = ("--map-agent", f"{agent}={AGENT}", "--map-user", f"{user}=olga")
+    documents = v2_memories(agent, user, session)
+    documents = {name: [{**row, "_id": ObjectId()} for row in rows[:2]] for name, rows in documents.items()}
+    async with earlier(shared, documents) as place:
+        at = Installation(shared.settings, shared.database)
+        to = ImportedAs(
+            "eden-v2", ImportMapping({str(agent): encode_id(AGENT)}, {str(user): encode_id("olga")}), "t", NOW
+        )
+        to = replace(to, now=datetime.now(UTC))
+
+        async def killed(work: ScopeClaims, number: int) -> None:
+            raise ConnectionError
+
+        with monkeypatch.context() as patched, EarlierImport(at, v2, place, to, v2_accesses) as work:
+            patched.setattr(ScopeClaims, "note_published", killed)
+            survey = await work.survey(lambda done, whole: None)
+            with pytest.raises(ConnectionError):
+                await work.run(0, lambda done, whole: None)
+        assert survey.taken == {"fact": 2, "reflection": 2, "blob": 1}
+        name = shared.database.client.get_database(place.partition("?")[0].rpartition("/")[2])
+        row = await name["memory2_reflections"].find_one_and_update(
+            {"absorbed": False}, {"$set": {"content": "Changed meanwhile."}}
+        )
+        assert row is not None
+        report = await imported(shared, "eden-v2", place, *options)
+        assert report["unfinished"] is True
+        assert not list((shared.settings.local.folder / "imports").iterdir())
+        await shared.shows(session, "olga", "Nora likes maps.", "Nora answers in lists.")
+        again = await imported(shared, "eden-v2", place, *options)
+        assert again["taken"] == {}, "its scopes hold memory, and know the reflection that changed"
+        await name["memory2_reflections"].update_one(
+            {"_id": row["_id"]}, {"$set": {"content": row["content"]}}
+        )
+        await shared.memory("streams").delete_one({"scope": "user"})
+
+
+async def test_a_database_with_collections_of_our_names_is_refused(shared: System) -> None:
+    async with earlier(shared, v1_memories(ObjectId(), ObjectId(), "s")) as place:
+        name = place.partition("?")[0].rpartition("/")[2]
+        there = shared.settings.mongodb.model_copy(update={"database": name})
+        for command in (("setup",), ("import", "v1", place, "--dry-run")):
+            with pytest.raises(AssertionError, match=r"(?s)memory_sessions.*EDEN_MONGODB_PREFIX"):
+                await eden(shared.settings.model_copy(update={"mongodb": there}), *command)
 
 
 async def test_a_consolidated_text_is_never_replaced(shared: System, tmp_path: Path) -> None:

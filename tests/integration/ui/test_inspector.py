@@ -30,6 +30,7 @@ PAGES = (
     "/ui/agent?agent=a",
     "/ui/agent?agent=a&kind=session",
     "/ui/agent?agent=a&kind=shard",
+    "/ui/shared?agent=a",
     f"/ui/scope?{ADA_KEY}",
     f"/ui/scope?{ADA_KEY}&version=2",
     f"/ui/scope?agent=a&session=one&key={quote(ONE.key)}",
@@ -149,6 +150,7 @@ async def test_whatever_memory_says_is_text(page: Watched) -> None:
         f"/ui/scope?{ADA_KEY}",
         f"/ui/fact?{OF_ADA}&id=moved",
         "/ui/agent?agent=a",
+        "/ui/shared?agent=a",
     )
     details = [f"/ui/fact?{OF_ADA}&id=attack-{number}" for number in range(len(ATTACKS))]
     edits = [f"{CHANGE}&what=fact&act=edit&id=attack-{number}" for number in range(len(ATTACKS))]
@@ -273,6 +275,30 @@ async def _pressed(page: Watched, button: str) -> None:
     await page.page.get_by_role("status").wait_for()
 
 
+async def test_what_came_from_users_is_given_back_or_retired(page: Watched, inspector: Doors) -> None:
+    await page.open("/ui/agent?agent=a&user=ada")
+    await page.page.get_by_role("link", name="What came from users").click()
+    shown = await text_of(page)
+    assert shown.index("Refunds take 14 days.") < shown.index("The fair is in May.")
+    assert "session one · user ada" in shown
+    assert await page.page.get_by_role("button", name="Give to").count() == 1
+    for item, button, asks in (
+        ("Refunds", "Give to ada", ("retire", "add")),
+        ("The fair", "Retire", ("retire",)),
+    ):
+        before = len(await inbox(inspector.kit))
+        row = page.page.get_by_role("listitem").filter(has_text=item)
+        await row.get_by_role("button", name=button).click()
+        await page.page.get_by_role("status").wait_for()
+        requests = (await inbox(inspector.kit))[before:]
+        assert {request["action"] for request in requests} == set(asks)
+        assert {request["asked_by"] for request in requests} == {"ui:local"}
+    answer = await inspector.http.post(
+        "/ui/shared?agent=a", data={"id": "shared-0"}, headers={"origin": "null"}
+    )
+    assert answer.status_code == 403
+
+
 async def test_what_has_changed_meanwhile_is_refused(page: Watched, inspector: Doors) -> None:
     await page.open(f"{CHANGE}&what=fact&act=edit&id=attack-6")
     facts = inspector.kit.database["memory_facts"]
@@ -287,7 +313,12 @@ async def test_a_read_only_key_sees_no_button_and_its_forms_are_refused(
 ) -> None:
     async with window(browser, inspector.url) as reader:
         await signed_in(reader, inspector, Key("reader", None, None, ("read",)))
-        for path in (f"/ui/scope?{ADA_KEY}", f"/ui/fact?{OF_ADA}&id=moved", "/ui/agent?agent=a"):
+        for path in (
+            f"/ui/scope?{ADA_KEY}",
+            "/ui/shared?agent=a",
+            f"/ui/fact?{OF_ADA}&id=moved",
+            "/ui/agent?agent=a",
+        ):
             await reader.open(path)
             assert (
                 await reader.page.locator("main a[href*='/ui/change'], main a[href*='/ui/add']").count() == 0
@@ -322,6 +353,8 @@ async def test_a_key_sees_what_it_sees_over_http(browser: Browser, inspector: Do
             "context?agent=a&session=both",
             "context?agent=a&session=both&user=ada",
             f"scope?agent=a&user=ada&session=both&key={quote(YARD.key)}",
+            "shared?agent=a",
+            "shared?agent=a&user=ada",
         )
         for path in paths:
             assert await ada.open(f"/ui/{path}") in (403, 404), path

@@ -94,7 +94,13 @@ async def _facts(kit: Kit, said: Sequence[str]) -> None:
         fact("all-0", AGENT, "The shop opens at nine.", 1),
     ]
     others.append(fact("yard-0", YARD, "The yard meets on Mondays.", 1))
-    await store(kit, [moved, old, *attacks, *others])
+    learned = f"Refunds take 14 days.{' ' + said[0] if said is ATTACKS else ''}"
+    sources = (source("s.ada"), source("s.bob", session="s.both", message="s.m9"))
+    shared = [
+        fact("shared-0", AGENT, learned, 3, sources=sources[:1], session_ids=("s.one",)),
+        fact("shared-1", AGENT, "The fair is in May.", 2, sources=sources, session_ids=("s.one", "s.both")),
+    ]
+    await store(kit, [moved, old, *attacks, *others, *shared])
 
 
 async def _blobs(kit: Kit, said: Sequence[str]) -> None:
