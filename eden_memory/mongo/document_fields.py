@@ -63,6 +63,19 @@ def getter(path: str) -> Getter:
     return read
 
 
+def first_with_text(paths: Sequence[str]) -> Getter:
+    """Read the first of the contents at some paths that holds text; where none does, the first that is there."""
+    reads = [getter(path) for path in paths]
+    if len(reads) == 1:
+        return reads[0]
+
+    def read(document: Mapping[str, Any]) -> Any:
+        contents = [content for each in reads if (content := each(document))]
+        return next(filter(text_of, contents), contents[0] if contents else None)
+
+    return read
+
+
 def marked_if(conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
     """Tell of documents whether one of the conditions marks them, as deleted or excluded.
 
@@ -215,15 +228,30 @@ def cut(text: str, limit: int) -> str:
     return text[: limit - len(CUT) - tail] + CUT + text[-tail:]
 
 
-def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expression:
-    """Return what MongoDB computes as `cut(text_of(content), limit)` for the content at a path, in an aggregation.
+def cut_in_query(paths: Sequence[str], limit: int, beside: Sequence[str] = ()) -> Expression:
+    """Return what MongoDB computes as `cut(text_of(content), limit)` for the first content that holds text, of those
+    at the paths, in an aggregation.
 
     Of a message without text it cuts the first of the paths `beside` that holds text. A message may have 16 MB, which
     only the server is to read. True stands for content that `text_of` refuses.
     """
+    others = [{"case": _says(f"${other}"), "then": _cut_in_query(f"${other}", limit)} for other in beside]
+    instead: Any = {"$switch": {"branches": others, "default": None}} if others else None
+    *contents, last = paths
+    text = _content_in_query(last, limit)
+    for path in (*reversed(contents), None):
+        if instead is not None:
+            lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", True]}]}]}
+            text = _let("text", text, {"$cond": [lacks, instead, "$$text"]})
+        if path is not None:
+            instead, text = text, _content_in_query(path, limit)
+    return text
+
+
+def _content_in_query(path: str, limit: int) -> Expression:
     content = f"${path}"
     listed = {"$cond": [_is(f"{content}.parts", "array"), f"{content}.parts", [content]]}
-    text: Expression = {
+    return {
         "$switch": {
             "branches": [
                 {"case": _is(content, "string"), "then": _cut_in_query(content, limit)},
@@ -234,13 +262,6 @@ def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expressio
             "default": True,
         }
     }
-    others = [{"case": _says(f"${other}"), "then": _cut_in_query(f"${other}", limit)} for other in beside]
-    if not others:
-        return text
-    lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", True]}]}]}
-    return _let(
-        "text", text, {"$cond": [lacks, {"$switch": {"branches": others, "default": None}}, "$$text"]}
-    )
 
 
 def _says(text: str) -> Expression:
@@ -346,8 +367,18 @@ def _as_time(value: Any) -> datetime | None:
         return value.generation_time
     if hasattr(value, "inc"):  # Timestamp
         return _counted(value.time)
+    if isinstance(value, Mapping):
+        return _of_halves(cast(Mapping[str, Any], value))
     number = value.to_decimal() if hasattr(value, "to_decimal") else value
     return _counted(float(number)) if isinstance(number, int | float | Decimal) else None
+
+
+def _of_halves(number: Mapping[str, Any]) -> datetime | None:
+    """Return the time of a number that JavaScript's `long` keeps as two halves of 32 bits, as Baileys stores it."""
+    low, high = number.get("low"), number.get("high")
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    return _counted(int(high) * 2**32 + int(low) % 2**32)
 
 
 def _parsed(text: str) -> datetime:

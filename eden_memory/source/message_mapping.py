@@ -18,6 +18,7 @@ from eden_memory.mongo.document_fields import (
     Unusable,
     beside_content,
     cut,
+    first_with_text,
     getter,
     kinds_left_out,
     lists_turns,
@@ -67,6 +68,8 @@ class FieldPaths(NamedTuple):
     content: str
     user_id: str
     created_at: str
+    otherwise: tuple[str, ...] = ()
+    """Paths of contents that are read, in this order, where `content` holds no text."""
 
 
 class MessageMapping:
@@ -89,11 +92,14 @@ class MessageMapping:
         self.paths, self.source = paths, source
         self.is_deleted = marked_if(deleted)
         self._session, self._role = getter(paths.session_id), getter(paths.role)
-        self._content, self._user = getter(paths.content), getter(paths.user_id)
+        contents = (paths.content, *paths.otherwise)
+        self._content, self._user = first_with_text(contents), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
-        self.text_paths = (paths.content, *beside_content(paths.content, paths))
-        self.read_paths = tuple(dict.fromkeys((*paths, *self.text_paths[1:], *paths_of(deleted))))
-        self._beside = [getter(path) for path in self.text_paths[1:]]
+        mapped = (paths.session_id, paths.role, *contents, paths.user_id, paths.created_at)
+        beside = beside_content(paths.content, mapped)
+        self.text_paths = (*contents, *beside)
+        self.read_paths = tuple(dict.fromkeys((*mapped, *beside, *paths_of(deleted))))
+        self._beside = [getter(path) for path in beside]
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
@@ -293,9 +299,12 @@ class MessageMapping:
 
 def _version(paths: FieldPaths, roles: Mapping[str, str], deleted: Sequence[str]) -> str:
     """Return the rules' number, and a short hash of the settings that decide how a document is read."""
+    named = paths._asdict()
+    if not paths.otherwise:
+        del named["otherwise"]
     decides: dict[str, Any] = {
         "rules": 1,
-        "paths": paths._asdict(),
+        "paths": named,
         "roles": dict(roles),
     }  # 1: equal settings, equal hash
     if deleted:

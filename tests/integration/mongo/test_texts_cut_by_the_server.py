@@ -8,7 +8,14 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, cut_in_query, text_of
+from eden_memory.mongo.document_fields import (
+    TEXT_PARTS,
+    Unusable,
+    cut,
+    cut_in_query,
+    first_with_text,
+    text_of,
+)
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers
@@ -69,13 +76,21 @@ def things(settings: Settings) -> Any:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(content=CONTENT, caption=st.one_of(st.none(), TEXT), limit=st.sampled_from([1, 7, 20, 60]))
-def test_it_is_cut_alike(things: Any, content: Any, caption: Any, limit: int) -> None:
-    things.replace_one({"_id": 1}, {"message": {"said": content, "caption": caption}}, upsert=True)
-    asked = cut_in_query("message.said", limit, ["message.caption"])
+@given(
+    content=CONTENT,
+    other=st.one_of(st.none(), CONTENT),
+    caption=st.one_of(st.none(), TEXT),
+    limit=st.sampled_from([1, 7, 20, 60]),
+)
+def test_it_is_cut_alike(things: Any, content: Any, other: Any, caption: Any, limit: int) -> None:
+    message = {"said": content, "other": other, "caption": caption}
+    things.replace_one({"_id": 1}, {"message": message}, upsert=True)
+    asked = cut_in_query(["message.said", "message.other"], limit, ["message.caption"])
     found = things.find_one({"_id": 1}, {"message.said": asked})
     expected = _text(content, limit)
+    expected = _text(other, limit) if expected == "" else expected
     assert _text(found["message"]["said"], limit) == (_text(caption, limit) if expected == "" else expected)
+    assert _text(first_with_text(["said", "other"])(message), limit) == expected
 
 
 def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any) -> None:
@@ -83,7 +98,7 @@ def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any
     things.insert_many(
         [{"_id": "none"}, {"_id": "parts", "said": parts}, {"_id": "text", "said": "é船" * 3_000_000}]
     )
-    found = {row["_id"]: row.get("said") for row in things.find({}, {"said": cut_in_query("said", 8_000)})}
+    found = {row["_id"]: row.get("said") for row in things.find({}, {"said": cut_in_query(["said"], 8_000)})}
     assert found == {
         "none": None,
         "parts": cut(text_of(parts), 8_000),

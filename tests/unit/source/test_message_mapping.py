@@ -19,6 +19,7 @@ from eden_memory.schemas.events.chat import MessageRecorded
 from eden_memory.source.message_mapping import FieldPaths, watermark
 from tests.unit.source.mappings import (
     BEGAN,
+    PATHS,
     SOURCE,
     change,
     map_one,
@@ -164,6 +165,41 @@ def test_role_names_are_mapped_to_ours(role: Any, ours: str) -> None:
     assert map_one(message(role=role), mapping(roles={"human": "user", "model": "assistant"})).role == ours
 
 
+@pytest.mark.parametrize(
+    ("author", "ours"),
+    [
+        ("bot-1", "assistant"),
+        (7, "assistant"),
+        (7.0, "assistant"),
+        (ObjectId("65b2f7a0c3d4e5f60718293a"), "assistant"),
+        ("ana", "user"),
+        (8, "user"),
+        (8.5, "user"),
+        (None, "user"),
+    ],
+)
+def test_the_author_may_say_the_role(author: Any, ours: str) -> None:
+    roles = dict.fromkeys(("bot-1", "7", "65b2f7a0c3d4e5f60718293a"), "assistant") | {"*": "user"}
+    by_author = mapping(PATHS._replace(role="user_id"), roles=roles)
+    assert map_one(message(user_id=author), by_author).role == ours
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"content": "a", "text": "b"}, "a"),
+        ({"content": [{"type": "image"}], "text": "b"}, "b"),
+        ({"content": None, "text": ["b"]}, "b"),
+        ({"content": None, "text": "", "caption": "c"}, "c"),
+    ],
+)
+def test_the_first_content_that_holds_text_counts(fields: dict[str, Any], text: str) -> None:
+    several = mapping(PATHS._replace(otherwise=("text",)))
+    assert map_one(message(**fields), several).text == text
+    assert several.version != mapping().version
+    assert {"content", "text", "caption"} <= {*several.text_paths}
+
+
 def test_a_mapped_role_name_may_take_the_place_of_one_of_ours() -> None:
     assert map_one(message(role="tool"), mapping(roles={"tool": "system"})).role == "system"
 
@@ -300,6 +336,8 @@ def test_a_text_within_the_limit_is_whole(length: int) -> None:
         ("2026", None),
         ("May 5 2026", None),
         ({"$date": 1}, None),
+        ({"low": 1_767_323_045, "high": 0, "unsigned": True}, "2026-01-02T03:04:05.000Z"),
+        ({"low": 2_091_485_546, "high": 411, "unsigned": True}, "2026-01-02T03:04:04.202Z"),
     ],
 )
 def test_times_of_every_kind_are_read_or_left_out(value: Any, moment: str | None) -> None:
