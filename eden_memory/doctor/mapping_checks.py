@@ -634,10 +634,8 @@ def _why_not(mapping: MessageMapping, document: dict[str, Any]) -> str | None:
 
 
 def _left_out(mapping: MessageMapping, document: dict[str, Any]) -> list[str]:
-    found = getter(".".join([*mapping.paths.content.split(".")[:-1], "tool_calls"]))(document)
-    calls = cast("list[Any]", found) if isinstance(found, list) else []
     try:
-        return [*mapping.left_out(document), *("tool_call" for _ in calls)]
+        return mapping.left_out(document)
     except Unusable:
         return []
 

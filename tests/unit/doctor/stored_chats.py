@@ -83,6 +83,7 @@ def _librechat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, 
             {"type": "text", "text": text},
         ]
     }
+    said = text if users else f"{text}\n[call: calendar {{}}]"
     row = {
         "_id": _object_id(number),
         "messageId": str(UUID(int=number)),
@@ -103,7 +104,7 @@ def _librechat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, 
         "__v": 0,
         **({} if users else content),
     }
-    return row, Said("user" if users else "assistant", f"s.{user}", text)
+    return row, Said("user" if users else "assistant", f"s.{user}", said)
 
 
 def _rocket_chat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said | None]:

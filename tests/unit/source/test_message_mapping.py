@@ -83,8 +83,15 @@ CONTENTS: list[tuple[Any, str]] = [
     ({"text": "a"}, "a"),
     ({"content_type": "text", "parts": ["a", {"text": "b"}]}, "a\nb"),
     ({"a": 1}, ""),
-    ([{"type": "input_audio", "transcript": "a"}, {"type": "audio", "audio": {"data": "x"}}], "a"),
-    ([{"type": "image", "caption": "a"}, {"type": "thinking", "thought": True, "caption": "hm"}], "a"),
+    ([{"type": "input_audio", "transcript": "a"}, {"type": "audio", "audio": {"data": "x"}}], "[audio: a]"),
+    (
+        [{"type": "image", "caption": "a"}, {"type": "thinking", "thought": True, "caption": "hm"}],
+        "[image: a]",
+    ),
+    ([{"type": "image", "alt": "a", "source": {}}, "b"], "[image: a]\nb"),
+    ([{"type": "file", "mediaType": "application/pdf", "filename": "a.pdf", "url": "x"}], "[file: a.pdf]"),
+    ([{"type": "file", "file": {"filename": "a.pdf", "file_data": "x"}}], "[file: a.pdf]"),
+    ([{"type": "video", "caption": "", "title": "a"}, {"type": "quote", "caption": "b"}], "[video: a]\nb"),
     ([{"type": "tool_result", "content": "b"}, {"type": "text", "text": "a"}], "a"),
     ("\u200b\u2060 \ufeff\n", ""),
     (["\u200b", {"text": "\u00ad"}], ""),
@@ -117,6 +124,49 @@ def test_words_beside_the_content_count_and_a_tools_are_no_users(
 ) -> None:
     event = map_one(message(**fields))
     assert (event.role, event.text) == (role, text)
+
+
+CALLS: list[tuple[dict[str, Any], str, list[str]]] = [
+    (
+        {"content": [{"type": "tool_use", "id": "1", "name": "find", "input": {"a": 1}}]},
+        '[call: find {"a": 1}]',
+        [],
+    ),
+    (
+        {
+            "content": None,
+            "tool_calls": [{"type": "function", "function": {"name": "find", "arguments": "{}"}}],
+        },
+        "[call: find {}]",
+        [],
+    ),
+    ({"content": [{"functionCall": {"name": "find", "args": {}}}]}, "[call: find]", []),
+    (
+        {"content": ["a", {"type": "tool-find", "input": {"a": 1}, "output": "b"}]},
+        'a\n[call: find {"a": 1}]',
+        ["tool_result"],
+    ),
+    (
+        {"content": [{"type": "tool_call", "tool_call": {"name": "find", "args": "{}", "output": "b"}}, "a"]},
+        "a\n[call: find {}]",
+        ["tool_result"],
+    ),
+    (
+        {"content": "a", "tool_calls": [{"name": "find", "args": "x\n" * 900}]},
+        f"a\n[call: find {'x ' * 147}x]",
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "text", "lost"), CALLS)
+def test_a_tools_call_is_a_short_line_and_a_result_within_it_is_counted(
+    fields: dict[str, Any], text: str, lost: list[str]
+) -> None:
+    result = mapped(change(1, "insert", message(role="assistant", **fields)))
+    (event,) = map(recorded, result.records)
+    assert (event.role, event.text) == ("assistant", text)
+    assert result.left_out == Counter(lost)
 
 
 def test_what_has_no_text_is_counted_by_kind_in_our_words() -> None:
