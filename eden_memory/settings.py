@@ -124,12 +124,15 @@ class MessagesSettings(SettingsGroup):
     collection: str = "messages"
     session_id: str = "session_id"
     role: str = "role"
-    content: str = "content"
+    content: str | tuple[str, ...] = Field(
+        default="content", description="a path, or a list of paths of which the first that holds text counts"
+    )
     user_id: str = "user_id"
     created_at: str = Field(default="created_at", description="`_id`: the time in the ObjectId")
     roles: dict[str, Role] = Field(
         default_factory=dict[str, Role],
-        description="the application's role names, mapped to ours; of a flag, `true` and `false`",
+        description="the application's role names, mapped to ours; of a flag, `true` and `false`; of an author's id, "
+        "the ids that answer; `*`: all others",
     )
     deleted: tuple[str, ...] = Field(
         default=(),
@@ -160,6 +163,21 @@ class MessagesSettings(SettingsGroup):
         default=True,
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",
     )
+
+    @field_validator("content")
+    @classmethod
+    def _demand_paths(cls, content: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        paths = [content] if isinstance(content, str) else list(content)
+        if not paths or not all(paths):
+            raise PydanticCustomError("no_paths", "a path, or a list of at least one path")
+        if any(f"{one}.".startswith(f"{other}.") for one in paths for other in paths if one is not other):
+            raise PydanticCustomError("overlapping_paths", "none of the paths leads through another one")
+        return content
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """The paths of the content, in the order in which they are looked at."""
+        return (self.content,) if isinstance(self.content, str) else self.content
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -25,11 +25,12 @@ from eden_memory.doctor.mapping_checks import (
     sampled,
     sessions_beside,
 )
-from eden_memory.doctor.mapping_proposal import samples, turn_lists
+from eden_memory.doctor.mapping_proposal import samples, turn_lists, two_speakers
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     SessionsProposal,
     as_toml,
+    finding_of_both,
     finding_of_listed,
     findings_of,
     findings_of_sessions,
@@ -159,7 +160,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
     if found.others:
         listed = ", ".join(other.name for other in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
-    findings = _findings(settings, found)
+    findings = proposal_findings(settings, found)
     show(said, findings)
     proposed = as_toml(
         best.proposal,
@@ -214,12 +215,14 @@ async def _found(
         return FoundMapping(best, others, sessions, indexes)
 
 
-def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
+def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
     best = found.best
     findings = findings_of(best.proposal)
     if None in (best.proposal.role, best.proposal.content) and (turns := turn_lists(best.documents)):
         return [finding_of_listed(turns[0])]
+    if best.proposal.role is None and (both := two_speakers(best.documents)):
+        return [finding_of_both(*both)]
     if failed(findings):
         return findings
     judged = judge_documents(best.documents, _mapped(settings, best))
@@ -236,6 +239,8 @@ def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
         **paths,
         **{name: getattr(best.proposal, name) for name in ("roles", "deleted", "exclude")},
     }
+    if best.proposal.otherwise:
+        mapped["content"] = tuple(best.proposal.contents)
     messages = MessagesSettings(collection=best.collection, **mapped)
     return settings.model_copy(update={"messages": messages})
 

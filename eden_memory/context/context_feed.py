@@ -10,12 +10,12 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 
 from eden_memory.access.visible import UNNAMED
-from eden_memory.directory.author_store import role_values
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter, paths_of
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
+from eden_memory.schemas.events.chat import role_of, roles_of
 from eden_memory.settings import Settings
 from eden_memory.tasks import run_until_first
 
@@ -125,7 +125,7 @@ def messages_feed(settings: Settings) -> Feed:
     paths = settings.messages
     fields = (paths.session_id, paths.user_id, paths.role)
     session_id, user_id, role = getter(paths.session_id), getter(paths.user_id), getter(paths.role)
-    users = role_values(paths, ("user",))
+    roles = roles_of(paths.roles)
 
     def written(document: Mapping[str, Any], *, new: bool) -> ContextChange | None:
         try:
@@ -133,7 +133,7 @@ def messages_feed(settings: Settings) -> Feed:
         except TypeError:
             return None  # the tailer makes no message of it either
         author = user_id(document)
-        if author is None and role(document) in users:
+        if author is None and role_of(role(document), roles) == "user":
             return ContextChange("author", session, UNNAMED)
         if author is None:
             return ContextChange("author", session) if new else None
@@ -150,7 +150,7 @@ def messages_feed(settings: Settings) -> Feed:
             with suppress(TypeError):
                 yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
 
-    matters = _matters(_Watched(paths.collection, "message", (*fields, paths.content)))
+    matters = _matters(_Watched(paths.collection, "message", (*fields, *paths.contents)))
     kinds = [*WRITTEN, "delete"]
     followed = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": kinds}, "$expr": matters}}
     shown = dict.fromkeys(

@@ -14,7 +14,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
+from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint, role_query
 from eden_memory.directory.participants import (
     NOBODY,
     Audiences,
@@ -42,7 +42,7 @@ from eden_memory.mongo.document_fields import (
 from eden_memory.mongo.lenient_decoding import EACH, readable
 from eden_memory.redaction import RedactedTexts, redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
-from eden_memory.schemas.events.chat import role_of, roles_of, values_of
+from eden_memory.schemas.events.chat import role_of, roles_of
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MessagesSettings, Settings
@@ -342,7 +342,7 @@ class WrittenMessages:
 
     async def _in_sessions(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
         wanted = [decode_id(name) for name in session_ids]
-        query = {self._paths.session_id: {"$in": wanted}, self._paths.role: {"$in": self._mapping.shown}}
+        query = {self._paths.session_id: {"$in": wanted}, self._paths.role: self._mapping.shown}
         found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
         rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
         return list(filter(None, readable("message", rows, self._mapping.message)))
@@ -390,18 +390,22 @@ class MessageFields:
 
     def __init__(self, paths: MessagesSettings, text_limit: int = 8_000) -> None:
         self._session, self._role = getter(paths.session_id), getter(paths.role)
-        self._content, self._created = getter(paths.content), getter(paths.created_at)
+        content = paths.contents[0]
+        self._content, self._created = getter(content), getter(paths.created_at)
         self._roles = roles_of(paths.roles)
-        named = [paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at]
+        named = [paths.session_id, paths.role, *paths.contents, paths.user_id, paths.created_at]
         named += (marks := paths_of(paths.unread))
         self._deleted = marked_if(paths.unread)
-        text = cut_in_query(paths.content, LONGEST_MARK) if paths.content in marks else {"$literal": None}
-        self.without_text = dict.fromkeys(named, 1) | {paths.content: text}
-        self.fields = self.without_text | {
-            paths.content: cut_in_query(paths.content, text_limit, beside_content(paths.content, named))
+        texts = {
+            path: cut_in_query([path], LONGEST_MARK) if path in marks else {"$literal": None}
+            for path in paths.contents
         }
-        """Of a query."""
-        self.shown = self._values({"user", "assistant"})
+        self.without_text = dict.fromkeys(named, 1) | texts
+        self.fields = self.without_text | {
+            content: cut_in_query(paths.contents, text_limit, beside_content(content, named))
+        }
+        """Of a query: the text, wherever it stands, comes as the first of the contents."""
+        self.shown = role_query(paths, {"user", "assistant"})
 
     def message(self, row: Stored) -> WrittenMessage | None:
         """Return the message of a document; None for one that becomes no message, or whose age is not known."""
@@ -417,10 +421,6 @@ class MessageFields:
         if role == "assistant":
             text = without_thoughts(text)
         return WrittenMessage(name, session, role, text, times[0], min(times))
-
-    def _values(self, roles: Iterable[str]) -> list[Any]:
-        wanted = set(roles)
-        return [value for name, role in self._roles.items() if role in wanted for value in values_of(name)]
 
 
 def _named(row: Stored) -> tuple[Any, str | None]:

@@ -5,9 +5,11 @@ Texts that the tailer has not carried yet count: turns of a chat may come throug
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bson import ObjectId
 from bson.errors import BSONError
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
@@ -18,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import EACH, decoded
-from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
+from eden_memory.schemas.events.chat import AGENT_SIDE, ALL_OTHERS, others_of, role_of, roles_of
 from eden_memory.schemas.ids import NoId
 from eden_memory.settings import TAILER, MessagesSettings, Settings
 
@@ -30,6 +32,8 @@ NO_ID = ""
 """In the place of an author that is no id: then it is not known who is in the session."""
 MOST_MILLISECONDS = 2_000
 """Time limit of one query: without an index on the session it reads the whole collection."""
+FLAGS: Mapping[str, Sequence[Any]] = {"true": (True,), "false": (False, None)}
+NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 class _Writer(NamedTuple):
@@ -63,8 +67,8 @@ class MessageAuthors:
             read_concern=ReadConcern("local"),
         )
         self._roles = roles_of(settings.messages.roles)
-        self._agent_side = role_values(settings.messages, AGENT_SIDE)
-        self._user_side = role_values(settings.messages, ("user",))
+        self._not_agent_side = role_query(settings.messages, ("user", "other"))
+        self._user_side = role_query(settings.messages, ("user",))
         self._positions = memory[settings.names["positions"]]
         self._tailed = False
         self._warned = False
@@ -118,7 +122,7 @@ class MessageAuthors:
 
     async def _in_messages(self, wanted: Any) -> list[_Writer]:
         paths = self._paths
-        match = {paths.session_id: wanted, paths.role: {"$nin": self._agent_side}}
+        match = {paths.session_id: wanted, paths.role: self._not_agent_side}
         rows = await _grouped(self._messages, match, (paths.session_id, paths.user_id, paths.role))
         return [_writer(session, author, role_of(role, self._roles)) for session, author, role in rows]
 
@@ -151,11 +155,11 @@ class MessageAuthors:
             named, unnamed, added = await asyncio.gather(
                 self._messages.distinct(
                     paths.user_id,
-                    {paths.session_id: session, paths.role: {"$nin": self._agent_side}},
+                    {paths.session_id: session, paths.role: self._not_agent_side},
                     maxTimeMS=most,
                 ),
                 self._messages.find_one(
-                    {paths.session_id: session, paths.role: {"$in": self._user_side}, paths.user_id: None},
+                    {paths.session_id: session, paths.role: self._user_side, paths.user_id: None},
                     {"_id": 1},
                     max_time_ms=most,
                 ),
@@ -215,10 +219,28 @@ def _by_session(writers: Iterable[_Writer]) -> Authors:
     return {session: None if NO_ID in found else frozenset(found) for session, found in authors.items()}
 
 
-def role_values(messages: MessagesSettings, ours: Collection[str]) -> list[Any]:
-    """Return what may stand in the application's messages for some of our roles."""
-    roles = roles_of(messages.roles).items()
-    return [value for name, role in roles if role in ours for value in values_of(name)]
+def role_query(messages: MessagesSettings, ours: Collection[str]) -> dict[str, Any]:
+    """Return the query for the values that stand for some of our roles in the application's messages."""
+    roles = roles_of(messages.roles)
+    others = others_of(roles) in ours
+    listed = [
+        value
+        for name, role in roles.items()
+        if name != ALL_OTHERS and (role in ours) is not others
+        for value in _values_of(name)
+    ]
+    return {"$nin" if others else "$in": listed}
+
+
+def _values_of(name: str) -> Iterator[Any]:
+    """Yield what `role_name` reads as this name."""
+    yield name
+    if name in FLAGS:
+        yield from FLAGS[name]
+    elif ObjectId.is_valid(name):
+        yield ObjectId(name)
+    elif NUMBER.fullmatch(name):
+        yield int(name)
 
 
 def index_hint(database: str, paths: MessagesSettings) -> str:

@@ -39,10 +39,10 @@ from eden_memory.doctor.proposed_mapping import (
 from eden_memory.doctor.sampled_fields import is_id
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.document_fields import Unusable, getter, kinds_left_out
+from eden_memory.mongo.document_fields import Unusable, first_with_text, getter, kinds_left_out
 from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES
 from eden_memory.replay.namespaces.namespace_store import MongoLive
-from eden_memory.schemas.events.chat import role_name
+from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.message_mapping import ROLES, MessageMapping
 from eden_memory.source.messages_store import Misread, message_mapping
@@ -273,21 +273,23 @@ def sampled(documents: Sequence[Mapping[str, Any]]) -> str:
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     """Check the content path separately: a wrong one breaks nothing, but nothing is remembered."""
     mapping = message_mapping(settings)
-    if (inner := json_messages(documents, settings.messages.content)) is not None:
-        return _json_text(settings.messages.content, inner)
-    if settings.messages.content in turn_lists(documents):
-        return replace(finding_of_listed(settings.messages.content), check="message texts")
+    for path in settings.messages.contents:
+        if (inner := json_messages(documents, path)) is not None:
+            return _json_text(path, inner)
+    if listed := sorted({*settings.messages.contents} & {*turn_lists(documents)}):
+        return replace(finding_of_listed(listed[0]), check="message texts")
+    paths = " or ".join(f"`{path}`" for path in settings.messages.contents)
     empty = sum(not _has_text(mapping, document) for document in documents)
     undated = sum(mapping.created_at(document) is None for document in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
     if left_out := Counter(kind for document in documents for kind in _left_out(mapping, document)):
         what += "; without text: " + ", ".join(f"{kind} {count}" for kind, count in left_out.most_common())
     if empty * 2 > len(documents):
-        hint = f"Is the text really in `{settings.messages.content}`? Set EDEN_MESSAGES_CONTENT."
+        hint = f"Is the text really in {paths}? Set EDEN_MESSAGES_CONTENT."
         return Finding("message texts", "fail" if empty == len(documents) else "warn", what, hint)
     if said_otherwise := [*_silent_roles(documents, mapping), *_unread_parts(documents, settings)]:
         hint = (
-            f"Only text in `{settings.messages.content}` is remembered, and of its parts those of the type `text`, "
+            f"Only text in {paths} is remembered, and of its parts those of the type `text`, "
             "`input_text` or `output_text`: write it there."
         )
         return Finding("message texts", "warn", "; ".join([what, *said_otherwise]), hint)
@@ -309,9 +311,11 @@ def _silent_roles(documents: Sequence[Row], mapping: MessageMapping) -> Iterator
 
 def _unread_parts(documents: Sequence[Row], settings: Settings) -> Iterator[str]:
     """Say of which types parts have a text that is not read."""
-    found, content = Counter[str](), getter(settings.messages.content)
+    found, content = Counter[str](), first_with_text(settings.messages.contents)
     for document in documents:
-        listed = content(document)
+        listed = None
+        with suppress(Unusable):
+            listed = content(document)
         for part in cast("list[Any]", listed) if isinstance(listed, list) else ():
             if isinstance(part, Mapping) and kinds_left_out([part]) == ["other"]:
                 fields = cast("Row", part)
@@ -558,7 +562,7 @@ class _Named(dict[str | None, set[str]]):
 
 def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:
     """Return the field that most documents have, and how many; of two equally frequent ones that named like an id."""
-    mapped = {paths.session_id, paths.role, paths.content, paths.created_at, paths.user_id}
+    mapped = {paths.session_id, paths.role, *paths.contents, paths.created_at, paths.user_id}
     found = Counter(name for document in documents for name in _like_authors(document) if name not in mapped)
     return max(found.items(), key=lambda item: (item[1], item[0].lower().endswith("id")), default=None)
 
@@ -591,6 +595,10 @@ def judge_version(found: Misread) -> Finding:
 
 def _roles(documents: Sequence[Mapping[str, Any]], messages: MessagesSettings) -> Finding:
     role = getter(messages.role)
+    if ALL_OTHERS in messages.roles:
+        roles = roles_of(messages.roles)
+        spoken = Counter(role_of(role(document), roles) for document in documents)
+        return Finding("roles", "ok", ", ".join(f"{name} {count}" for name, count in spoken.most_common()))
     flags = (bool, type(None)) if "false" in messages.roles else (bool,)
     values = (role(document) for document in documents)
     found = Counter(role_name(value) for value in values if isinstance(value, (str, *flags)))
@@ -626,10 +634,8 @@ def _why_not(mapping: MessageMapping, document: dict[str, Any]) -> str | None:
 
 
 def _left_out(mapping: MessageMapping, document: dict[str, Any]) -> list[str]:
-    found = getter(".".join([*mapping.paths.content.split(".")[:-1], "tool_calls"]))(document)
-    calls = cast("list[Any]", found) if isinstance(found, list) else []
     try:
-        return [*mapping.left_out(document), *("tool_call" for _ in calls)]
+        return mapping.left_out(document)
     except Unusable:
         return []
 

@@ -3,13 +3,14 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from bson import ObjectId
 
+from eden_memory.doctor.known_shapes import HALF, KnownShape, at, known_shape
 from eden_memory.doctor.sampled_fields import (
     WORD,
     Row,
@@ -22,8 +23,8 @@ from eden_memory.doctor.sampled_fields import (
     moment_kind,
     sampled_fields,
 )
-from eden_memory.mongo.document_fields import Unusable, beside_content, getter, text_of
-from eden_memory.schemas.events.chat import role_name, role_of, roles_of
+from eden_memory.mongo.document_fields import Unusable, beside_content, first_with_text, getter, text_of
+from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
 from eden_memory.settings import Role
 
 MANY_SESSIONS = 3
@@ -36,8 +37,6 @@ SWAPPED: Mapping[Role, Role] = {"user": "assistant", "assistant": "user"}
 
 MOST_ROLES = 12
 """Distinct values that a field may have to be a role."""
-
-HALF = 0.5
 
 LIKELY = 4
 """So many fields of a message are enough; session, role and text are, too."""
@@ -130,6 +129,8 @@ class Proposal:
     unclear: Mapping[str, int] = field(default_factory=dict[str, int])
     """Names of roles whose meaning is not clear, and how many documents have them."""
     without_role: int = 0
+    otherwise: Sequence[str] = ()
+    """Where the content is if `content` holds no text."""
     deleted: Sequence[str] = ()
     """What marks a message as deleted, as the setting takes it."""
     exclude: Sequence[str] = ()
@@ -148,6 +149,11 @@ class Proposal:
         return {name: getattr(self, name) for name in names}
 
     @property
+    def contents(self) -> list[str]:
+        """The paths of the content, in the order in which they are looked at."""
+        return [] if self.content is None else [self.content, *self.otherwise]
+
+    @property
     def likeness(self) -> int:
         """The number of a message's fields that were found; 0 without a text, or where only a text was found."""
         found = sum(path not in (None, ID) for path in self.paths.values())
@@ -163,33 +169,42 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     """The mapping that sampled documents of one collection suggest."""
     if not documents:
         return Proposal(None, None, None, None, None)
-    turns = turn_lists(documents)
+    shape = known_shape(documents)
+    turns = turn_lists(documents) if shape is None else []
     fields = [found for found in sampled_fields(documents) if found.path not in turns]
-    role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
-    means = _role_names(role)
-    first = _with_roles(documents, fields, role, means)
+    if shape is None:
+        role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
+        means = _role_names(role)
+    else:
+        means = shape.means(documents)
+        role = at(documents, shape.role) if means or not shape.roles else None
+        means = {**_role_names(role), **means}
+    if role is None or (shape is None and _holds_authors(role, means)):
+        without = _by_author(documents, fields, _with_roles(documents, fields, None, {}, shape), shape)
+        if role is None or without.role is not None:
+            return without
+    first = _with_roles(documents, fields, role, means, shape)
     swapped = _with_roles(
-        documents, fields, role, {name: SWAPPED.get(ours, ours) for name, ours in means.items()}
+        documents, fields, role, {name: SWAPPED.get(ours, ours) for name, ours in means.items()}, shape
     )
-    users, answers = (_authors(documents, fields, first, ours) for ours in ("user", "assistant"))
-    if role is not None and _names_me(role):
+    users, answers = (_authors(documents, fields, first, ours, shape) for ours in ("user", "assistant"))
+    doubt, other = "", swapped
+    if _names_me(role):
         if is_one_author(users) and are_several(answers):
             return _of_one_user(documents, swapped)
         if not (is_one_author(answers) and are_several(users)):
-            why = (
+            doubt = (
                 f"`{role.path}` says which messages are *mine*, and not whether the user or the agent is *me*"
             )
-            return replace(first, other=swapped, doubt=why)
-    elif role is not None and is_one_author(users) and are_several(answers):
-        why = (
+    elif is_one_author(users) and are_several(answers):
+        doubt = (
             f"by `{role.path}` one author is the user of all {len(users)} sessions and answers have several authors, "
             "as if users and agent were swapped"
         )
-        return replace(first, other=swapped, doubt=why)
-    if role is not None and _flag_roles(role) and not _both_speak(documents, first):
-        why = f"by `{role.path}` only one side speaks in most sessions, so that it may say something else"
-        return replace(first, other=_with_roles(documents, fields, None, {}), doubt=why)
-    return _of_one_user(documents, first)
+    if not doubt and shape is None and _flag_roles(role) and not _both_speak(documents, first):
+        doubt = f"by `{role.path}` only one side speaks in most sessions, so that it may say something else"
+        other = _with_roles(documents, fields, None, {}, None)
+    return replace(first, other=other, doubt=doubt) if doubt else _of_one_user(documents, first)
 
 
 def _with_roles(
@@ -197,15 +212,27 @@ def _with_roles(
     fields: Sequence[SampledField],
     role: SampledField | None,
     means: Mapping[str, Role],
+    shape: KnownShape | None,
 ) -> Proposal:
-    """Return the proposal with these roles; `means`: our role for each name that is clear."""
-    names = [_name_of(role, value) for value in role.values] if role is not None else []
-    time = _best(fields, (role,), _as_time)
-    session = _best(fields, (role, time), _as_session)
-    content = _best(fields, (role, time, session), _as_content)
-    spoken: list[Role | None] = [means.get(name or "") for name in names]
+    """Return the proposal with these roles; `means`: our role for each name that is clear, or for all others."""
+    names = [_name_of(role, value, means) for value in role.values] if role is not None else []
+    spoken: list[Role | None] = [means.get(name or "", means.get(ALL_OTHERS)) for name in names]
+    if shape is None:
+        time = _best(fields, (role,), _as_time)
+        session = _best(fields, (role, time), _as_session)
+        content = _best(fields, (role, time, session), _as_content)
+        contents = [] if content is None else [content.path]
+    else:
+        contents = shape.contents(documents)
+        paths = (shape.created_at, shape.session_id, contents[0] if contents else "")
+        found_at = [at(documents, path) for path in paths]
+        time, session, content = (found if found.present else None for found in found_at)
     speakers = _of_users(fields, spoken)
-    author = _best(speakers, (role, time, session, content), _as_author)
+    if shape is None or not shape.user_id:
+        author = _best(speakers, (role, time, session, content), _as_author)
+    else:
+        theirs = [row for row, ours in zip(documents, spoken, strict=False) if ours == "user"] or documents
+        author = next((own for path in shape.user_id if (own := at(theirs, path)).share(is_id) >= HALF), None)
     named = Counter(name for name in names if name is not None)
     found = {
         "session_id": session,
@@ -222,16 +249,64 @@ def _with_roles(
         paths["user_id"],
         paths["created_at"],
         roles={name: ours for name, ours in means.items() if ours != name},
-        unclear={name: count for name, count in named.items() if name not in means},
+        unclear={} if ALL_OTHERS in means else {n: count for n, count in named.items() if n not in means},
         without_role=len(documents) - named.total() if role else 0,
-        deleted=[*_marks_of_deletion(fields, content, spoken)],
-        exclude=[*temporary(fields), *_notices(fields)],
+        otherwise=contents[1:],
+        deleted=_both(
+            _marks_of_deletion(fields, content, [] if shape else contents, spoken),
+            shape,
+            "deleted",
+            documents,
+        ),
+        exclude=_both([*temporary(fields), *_notices(fields)], shape, "exclude", documents),
         forms={
             name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
             for name, sampled_field in found.items()
             if sampled_field is not None
         },
     )
+
+
+def _both(
+    found: Iterable[str], shape: KnownShape | None, name: str, documents: Sequence[Row]
+) -> Sequence[str]:
+    """Return the marks that were found by their names, and those of the shape."""
+    return [*dict.fromkeys((*found, *(shape.marks(name, documents) if shape else ())))]
+
+
+def _holds_authors(role: SampledField, means: Mapping[str, Role]) -> bool:
+    """Tell whether a field taken for the role rather holds authors, of whom the agent is one."""
+    return ALL_OTHERS not in means and _as_author(role) > 0 and len({*role.present} - {*means}) >= PAIR
+
+
+def _by_author(
+    documents: Sequence[Row], fields: Sequence[SampledField], first: Proposal, shape: KnownShape | None
+) -> Proposal:
+    """Return the proposal of documents without a role; where somebody is in all sessions, with a reading by which
+    that is the agent: first if its id says so or as the better one of two.
+    """
+    if first.session_id is None or first.user_id is None:
+        return first
+    session, author = getter(first.session_id), getter(first.user_id)
+    sessions: dict[str, set[str]] = {}
+    for document in documents:
+        if (value := author(document)) is not None and (name := role_name(value)) != ALL_OTHERS:
+            sessions.setdefault(repr(session(document)), set()).add(name)
+    everywhere = set.intersection(*sessions.values()) if len(sessions) >= MANY_SESSIONS else set[str]()
+    others = set[str]().union(*sessions.values()) - everywhere
+    if len(everywhere) != 1 or len(others) < PAIR or not all(len(named) > 1 for named in sessions.values()):
+        return first
+    agent = everywhere.pop()
+    means: Mapping[str, Role] = {agent: "assistant", ALL_OTHERS: "user"}
+    reading = _with_roles(documents, fields, at(documents, first.user_id), means, shape)
+    reading = replace(reading, user_id=first.user_id)
+    if meaning(agent) == "assistant":
+        return reading
+    why = (
+        f"no field says who speaks, and one author in `{first.user_id}` is in all {len(sessions)} sessions: either "
+        "it is the agent, or a person who takes part in all of them"
+    )
+    return replace(reading, other=first, doubt=why)
 
 
 def _of_one_user(documents: Sequence[Row], proposal: Proposal) -> Proposal:
@@ -247,9 +322,15 @@ def _of_one_user(documents: Sequence[Row], proposal: Proposal) -> Proposal:
 
 
 def _authors(
-    documents: Sequence[Row], fields: Sequence[SampledField], reading: Proposal, role: Role
+    documents: Sequence[Row],
+    fields: Sequence[SampledField],
+    reading: Proposal,
+    role: Role,
+    shape: KnownShape | None,
 ) -> Mapping[str, set[str]]:
     """Return the authors of the messages of a role by session, from the field most like an author in all of them."""
+    if shape is not None:
+        return _sessions_of(documents, reading, role, reading.user_id)
     paths = {*reading.paths.values()} - {reading.user_id}
     found = _best([some for some in fields if some.path not in paths], (), _as_author)
     return _sessions_of(documents, reading, role, found.path if found is not None else None)
@@ -290,7 +371,7 @@ def _both_speak(documents: Sequence[Row], reading: Proposal) -> bool:
 
 def samples(documents: Sequence[Row], reading: Proposal) -> Sequence[tuple[str, str, str]]:
     """Return role, author and beginning of the text of three messages of one session."""
-    session, content = getter(reading.session_id or ""), getter(reading.content or "")
+    session, content = getter(reading.session_id or ""), first_with_text(reading.contents or [""])
     author = getter(reading.user_id or "")
     roles = spoken_by(documents, reading) or ["other"] * len(documents)
     talks: dict[str, list[tuple[str, str, str]]] = {}
@@ -311,7 +392,10 @@ def samples(documents: Sequence[Row], reading: Proposal) -> Sequence[tuple[str, 
 
 
 def _marks_of_deletion(
-    fields: Sequence[SampledField], content: SampledField | None, roles: Sequence[Role | None]
+    fields: Sequence[SampledField],
+    content: SampledField | None,
+    contents: Sequence[str],
+    roles: Sequence[Role | None],
 ) -> Iterator[str]:
     """Yield the marks that some documents show; `roles`: of the documents."""
     for found in fields:
@@ -326,7 +410,11 @@ def _marks_of_deletion(
         beside = beside_content(content.path, ())
         captioned = any(found.path in beside and found.present for found in fields)
         spoken = zip(content.values, roles, strict=False)
-        if not captioned and any(value == "" and role == "user" for value, role in spoken):
+        if (
+            len(contents) == 1
+            and not captioned
+            and any(value == "" and role == "user" for value, role in spoken)
+        ):
             yield f"{content.path}="  # what a user writes is not empty at first, as an answer may be
 
 
@@ -462,16 +550,16 @@ def _role_names(role: SampledField | None) -> Mapping[str, Role]:
 PAIR = 2
 
 
-def _name_of(role: SampledField, value: Any) -> str | None:
+def _name_of(role: SampledField, value: Any, means: Mapping[str, Role]) -> str | None:
     """Return the name of the role that a document has."""
-    if _flag_roles(role):
+    if {"false", ALL_OTHERS} & {*means} or not all(isinstance(each, str) for each in role.present):
         return role_name(value)
     return value if isinstance(value, str) else None
 
 
 def _names_me(role: SampledField) -> bool:
     """Tell whether a field of roles only says who is *me*, and nothing beside it tells the agent from the user."""
-    if _flag_roles(role):
+    if all(isinstance(value, bool) for value in role.present):
         return "me" in role.words
     means = {meaning(value) for value in role.present if not _is_me(value)}
     return any(map(_is_me, role.present)) and not means & {"user", "assistant"}
@@ -550,6 +638,18 @@ def turn_lists(documents: Sequence[Row]) -> list[str]:
         if inner.content is not None and "user" in spoken_by(rows, inner):
             found.append(sampled.path)
     return found
+
+
+ASKED = frozenset({"question", "prompt", "query", "input", "request"})
+ANSWERED = frozenset({"answer", "response", "completion", "output", "reply"})
+
+
+def two_speakers(documents: Sequence[Row]) -> tuple[str, str] | None:
+    """Return the fields of what is asked and answered, where documents without a role hold both."""
+    texts = [found for found in sampled_fields(documents) if found.share(is_text) >= HALF]
+    asked = next((found.path for found in texts if ASKED & {*found.words}), None)
+    answered = next((found.path for found in texts if ANSWERED & {*found.words}), None)
+    return None if asked is None or answered is None else (asked, answered)
 
 
 def spoken_by(documents: Sequence[Row], reading: Proposal) -> list[str]:

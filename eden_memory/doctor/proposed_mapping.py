@@ -231,13 +231,18 @@ def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
             yield from ("[agents]", _line("default", sessions.only_agent, "all sampled sessions are its"), "")
 
 
-def _line(name: str, path: str | None, form: str) -> str:
-    return f"{name} = {_text(path)}  # {form}" if path is not None else f'# {name} = "…"  # not found'
+def _line(name: str, path: str | Sequence[str] | None, form: str) -> str:
+    if path is None:
+        return f'# {name} = "…"  # not found'
+    value = _text(path) if isinstance(path, str) else f"[{', '.join(map(_text, path))}]"
+    return f"{name} = {value}  # {form}"
 
 
 def _messages_lines(proposal: Proposal) -> list[str]:
+    several = {"content": proposal.contents} if proposal.otherwise else {}
+    paths: Mapping[str, str | Sequence[str] | None] = {**proposal.paths, **several}
     return [
-        *(_line(name, path, proposal.forms.get(name, "")) for name, path in proposal.paths.items()),
+        *(_line(name, path, proposal.forms.get(name, "")) for name, path in paths.items()),
         *_roles(proposal),
         *_marks("deleted", proposal.deleted, "marks a deleted message"),
         *_marks("exclude", proposal.exclude, "marks a message that is kept out of memory"),
@@ -400,6 +405,16 @@ def findings_of_sessions(sessions: SessionsProposal) -> list[Finding]:
             Finding("sessions", "warn", what, "Write the users' ids as a list: it also says who only reads.")
         )
     return found
+
+
+def finding_of_both(asked: str, answered: str) -> Finding:
+    """Of documents that each hold what the user said and the answer."""
+    return Finding(
+        "messages",
+        "fail",
+        f"each document holds what two speakers said (`{asked}`, `{answered}`): a message has to be one of its own",
+        "Write the question and the answer as documents, each with its role and the id of the session.",
+    )
 
 
 def finding_of_listed(path: str) -> Finding:

@@ -106,6 +106,8 @@ def moment_kind(value: Any) -> str:
     """The form in which a value says when something was."""
     if isinstance(value, str):
         return f"epoch {unit_of(float(value))} as text" if value.strip().isdigit() else "text"
+    if isinstance(value, Mapping):
+        return "a number in two halves"
     return f"epoch {unit_of(value)}" if isinstance(value, int | float) else kind(value)
 
 

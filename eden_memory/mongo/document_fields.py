@@ -1,5 +1,6 @@
 """Reading one chat message out of an application's document: dotted paths, content of several shapes, times."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,26 @@ PART_KINDS = {
     "file": ("file", "document", "inline"),
 }
 """Kinds of parts that have no text of their own, by what stands in their `type` or, without one, in their names."""
+ATTACHMENTS = ("image", "audio", "video", "file")
+DESCRIBED_BY = (
+    "transcript",
+    "caption",
+    "alt",
+    "alt_text",
+    "altText",
+    "filename",
+    "fileName",
+    "file_name",
+    "file.filename",
+    "image_file.filename",
+    "title",
+)
+"""What says in words what an attachment holds, the fullest first."""
+CALLED = ("tool_call", "toolInvocation", "functionCall", "function_call", "function")
+"""Fields in which a part or a call keeps its name and arguments, where it does not hold them itself."""
+NAMES_OF_CALLS, ARGUMENTS_OF_CALLS = ("name", "toolName"), ("arguments", "args", "input")
+LONGEST_CALL = 300
+AI_SDK_CALL = "tool-"
 SPEAKERS = ("role", "sender", "speaker")
 """Fields that say who speaks, and that no part of a message has."""
 THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
@@ -59,6 +80,19 @@ def getter(path: str) -> Getter:
         for name in names:
             value = cast(Mapping[str, Any], value).get(name) if isinstance(value, Mapping) else None
         return value
+
+    return read
+
+
+def first_with_text(paths: Sequence[str]) -> Getter:
+    """Read the first of the contents at some paths that holds text; where none does, the first that is there."""
+    reads = [getter(path) for path in paths]
+    if len(reads) == 1:
+        return reads[0]
+
+    def read(document: Mapping[str, Any]) -> Any:
+        contents = [content for each in reads if (content := each(document))]
+        return next(filter(text_of, contents), contents[0] if contents else None)
 
     return read
 
@@ -110,15 +144,60 @@ def text_of(content: Any) -> str:
 
 def results_of(content: Any) -> str:
     """Return the texts of tools' results in a message's content: they are nobody's words."""
-    results = (part.get("content") for part in _parts(content) if _kind(part) == "tool_result")
+    results = (
+        part.get("content", part.get("output")) for part in _parts(content) if _kind(part) == "tool_result"
+    )
     return "\n".join(filter(None, map(text_of, results)))
+
+
+def calls_of(content: Any, beside: Any = None) -> str:
+    """Return the calls of tools in a message's content, and in the list that OpenAI's messages have beside it: a line
+    each, of the name and the beginning of the arguments.
+    """
+    listed = () if isinstance(content, str) else _parts(content)
+    parts = [part for part in listed if _kind(part) == "tool_call"]
+    parts += cast(list[Any], beside) if isinstance(beside, list) else []
+    return "\n".join(filter(None, map(_call, parts)))
+
+
+def _call(part: Any) -> str:
+    """Return one line of a tool's call: name and arguments, cut; "" for what names no tool."""
+    fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
+    named = next((found for name in CALLED if isinstance(found := fields.get(name), Mapping)), fields)
+    named = cast(Mapping[str, Any], named)
+    name = next((found for key in NAMES_OF_CALLS if isinstance(found := named.get(key), str) and found), "")
+    kind = fields.get("type")
+    if not name and isinstance(kind, str) and kind.startswith(AI_SDK_CALL):
+        name = kind.removeprefix(AI_SDK_CALL)
+    if not name:
+        return ""
+    given = next((named[key] for key in ARGUMENTS_OF_CALLS if named.get(key)), "")
+    text = given if isinstance(given, str) else json.dumps(given, default=str, ensure_ascii=False)
+    line = " ".join(f"{name} {text[:LONGEST_CALL]}".split())
+    return f"[call: {line[:LONGEST_CALL]}]"
 
 
 def kinds_left_out(content: Any) -> list[str]:
     """Return the kinds of what is in a message's content beside its text; a name of PART_KINDS or `other` each."""
     if isinstance(content, str):
         return []
-    return [_kind(part) for part in _parts(content) if not part_text(part) and part not in ("", None)]
+    return [
+        kind
+        for part in _parts(content)
+        if part not in ("", None) and not part_text(part)
+        for kind in _kinds_lost(part)
+    ]
+
+
+def _kinds_lost(part: Any) -> Sequence[str]:
+    """Return what of a part that is no text becomes no text: of a call that holds its result, the result."""
+    if (kind := _kind(part)) != "tool_call" or not _call(part):
+        return (kind,)
+    holders = (part, *(part.get(name) for name in CALLED))
+    answered = any(
+        isinstance(each, Mapping) and (each.get("output") or each.get("result")) for each in holders
+    )
+    return ("tool_result",) if answered else ()
 
 
 def lists_turns(content: Any) -> bool:
@@ -127,6 +206,12 @@ def lists_turns(content: Any) -> bool:
         return False
     parts = [cast(Mapping[str, Any], part) for part in cast(list[Any], content) if isinstance(part, Mapping)]
     return len({name for part in parts for field in SPEAKERS if isinstance(name := part.get(field), str)}) > 1
+
+
+def calls_beside(content: str) -> str:
+    """Return the path beside the one of the content where OpenAI's messages keep the calls of tools."""
+    parent = content.rpartition(".")[0]
+    return f"{parent}.tool_calls" if parent else "tool_calls"
 
 
 def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:
@@ -141,6 +226,9 @@ def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:
         for path in paths
         if not any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in names)
     )
+
+
+_DESCRIPTIONS = [getter(path) for path in DESCRIBED_BY]
 
 
 def _parts(content: Any) -> Sequence[Any]:
@@ -190,7 +278,9 @@ def _behind_blanks(text: str, at: int) -> int:
 
 
 def part_text(part: Any) -> str:
-    """Return the text that a part of a message says; "" for a thought, a call or a file."""
+    """Return the text that a part of a message says; "" for a thought or a call. What describes an attachment has a
+    mark: `[image: the boat at the pier]`.
+    """
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
@@ -201,7 +291,14 @@ def part_text(part: Any) -> str:
     text = fields.get("text") if fields.get("type") in TEXT_PARTS else None
     if isinstance(text, Mapping):  # OpenAI's threads: {"type": "text", "text": {"value": …}}
         text = cast(Mapping[str, Any], text).get("value")
-    spoken = (text, fields.get("transcript"), fields.get("caption"))
+    if isinstance(text, str):
+        return text
+    if (kind := _kind(fields)) in ATTACHMENTS:
+        described = next(
+            (said for read in _DESCRIPTIONS if isinstance(said := read(fields), str) and said), ""
+        )
+        return f"[{kind}: {described}]" if described else ""
+    spoken = (fields.get("transcript"), fields.get("caption"))
     return next((said for said in spoken if isinstance(said, str)), "")
 
 
@@ -215,15 +312,30 @@ def cut(text: str, limit: int) -> str:
     return text[: limit - len(CUT) - tail] + CUT + text[-tail:]
 
 
-def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expression:
-    """Return what MongoDB computes as `cut(text_of(content), limit)` for the content at a path, in an aggregation.
+def cut_in_query(paths: Sequence[str], limit: int, beside: Sequence[str] = ()) -> Expression:
+    """Return what MongoDB computes as `cut(text_of(content), limit)` for the first content that holds text, of those
+    at the paths, in an aggregation.
 
     Of a message without text it cuts the first of the paths `beside` that holds text. A message may have 16 MB, which
     only the server is to read. True stands for content that `text_of` refuses.
     """
+    others = [{"case": _says(f"${other}"), "then": _cut_in_query(f"${other}", limit)} for other in beside]
+    instead: Any = {"$switch": {"branches": others, "default": None}} if others else None
+    *contents, last = paths
+    text = _content_in_query(last, limit)
+    for path in (*reversed(contents), None):
+        if instead is not None:
+            lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", True]}]}]}
+            text = _let("text", text, {"$cond": [lacks, instead, "$$text"]})
+        if path is not None:
+            instead, text = text, _content_in_query(path, limit)
+    return text
+
+
+def _content_in_query(path: str, limit: int) -> Expression:
     content = f"${path}"
     listed = {"$cond": [_is(f"{content}.parts", "array"), f"{content}.parts", [content]]}
-    text: Expression = {
+    return {
         "$switch": {
             "branches": [
                 {"case": _is(content, "string"), "then": _cut_in_query(content, limit)},
@@ -234,13 +346,6 @@ def cut_in_query(path: str, limit: int, beside: Sequence[str] = ()) -> Expressio
             "default": True,
         }
     }
-    others = [{"case": _says(f"${other}"), "then": _cut_in_query(f"${other}", limit)} for other in beside]
-    if not others:
-        return text
-    lacks = {"$not": [{"$or": [_says("$$text"), {"$eq": ["$$text", True]}]}]}
-    return _let(
-        "text", text, {"$cond": [lacks, {"$switch": {"branches": others, "default": None}}, "$$text"]}
-    )
 
 
 def _says(text: str) -> Expression:
@@ -270,12 +375,17 @@ def _joined_in_query(parts: Any, limit: int) -> Expression:
     text = {"$cond": [_is("$$part.text", "object"), "$$part.text.value", "$$part.text"]}
     of_text = {"$in": [{"$ifNull": ["$$part.type", None]}, [None, *sorted(filter(None, TEXT_PARTS))]]}
     silent = {"$or": [{"$ne": [{"$type": "$$part"}, "object"]}, {"$eq": ["$$part.thought", True]}]}
+    found = [_non_empty(f"$$part.{path}") for path in DESCRIBED_BY]
+    description = {"$switch": {"branches": found, "default": ""}}
+    marked = {"$concat": ["[", "$$kind", ": ", "$$said", "]"]}
+    described = _let("said", description, {"$cond": [{"$eq": ["$$said", ""]}, "", marked]})
     said = {
         "$switch": {
             "branches": [
                 {"case": _is("$$part", "string"), "then": "$$part"},
                 {"case": silent, "then": ""},
                 {"case": {"$and": [of_text, _is(text, "string")]}, "then": text},
+                {"case": {"$in": ["$$kind", list(ATTACHMENTS)]}, "then": described},
                 {"case": _is("$$part.transcript", "string"), "then": "$$part.transcript"},
                 {"case": _is("$$part.caption", "string"), "then": "$$part.caption"},
             ],
@@ -289,7 +399,7 @@ def _joined_in_query(parts: Any, limit: int) -> Expression:
         {"$substrCP": ["$$said", {"$subtract": [{"$strLenCP": "$$said"}, limit]}, limit]},
     ]
     short = {"$cond": [{"$gt": [{"$strLenBytes": "$$said"}, most]}, {"$concat": ends}, "$$said"]}
-    every = {"$map": {"input": parts, "as": "part", "in": said}}
+    every = {"$map": {"input": parts, "as": "part", "in": _let("kind", _kind_in_query("$$part"), said)}}
     texts = {"$filter": {"input": every, "cond": {"$ne": ["$$this", ""]}}}
     size = {"$sum": {"$map": {"input": "$$texts", "in": {"$strLenBytes": "$$this"}}}}
     head = _put_together("$$texts", ["$$value", "\n", "$$this"], most)
@@ -298,6 +408,30 @@ def _joined_in_query(parts: Any, limit: int) -> Expression:
     text = _let("text", whole, _cut_in_query("$$text", limit))
     bounded = {"$map": {"input": texts, "as": "said", "in": short}}
     return _let("texts", bounded, _let("size", size, _let("head", head, text)))
+
+
+def _non_empty(text: str) -> Expression:
+    return {"case": {"$and": [_is(text, "string"), {"$ne": [text, ""]}]}, "then": text}
+
+
+def _kind_in_query(part: str) -> Expression:
+    """Return what MongoDB computes as `_kind(part)`."""
+    names = {"$map": {"input": {"$objectToArray": part}, "as": "field", "in": "$$field.k"}}
+    joined = {"$reduce": {"input": names, "initialValue": "", "in": {"$concat": ["$$value", " ", "$$this"]}}}
+    named = {
+        "$switch": {
+            "branches": [
+                {"case": {"$not": [_is(part, "object")]}, "then": ""},
+                {"case": _is(f"{part}.type", "string"), "then": f"{part}.type"},
+            ],
+            "default": joined,
+        }
+    }
+    kinds = [
+        {"case": {"$regexMatch": {"input": "$$named", "regex": "|".join(words)}}, "then": kind}
+        for kind, words in PART_KINDS.items()
+    ]
+    return _let("named", {"$toLower": named}, {"$switch": {"branches": kinds, "default": "other"}})
 
 
 def _let(name: str, value: Any, then: Any) -> Expression:
@@ -346,8 +480,18 @@ def _as_time(value: Any) -> datetime | None:
         return value.generation_time
     if hasattr(value, "inc"):  # Timestamp
         return _counted(value.time)
+    if isinstance(value, Mapping):
+        return _of_halves(cast(Mapping[str, Any], value))
     number = value.to_decimal() if hasattr(value, "to_decimal") else value
     return _counted(float(number)) if isinstance(number, int | float | Decimal) else None
+
+
+def _of_halves(number: Mapping[str, Any]) -> datetime | None:
+    """Return the time of a number that JavaScript's `long` keeps as two halves of 32 bits, as Baileys stores it."""
+    low, high = number.get("low"), number.get("high")
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    return _counted(int(high) * 2**32 + int(low) % 2**32)
 
 
 def _parsed(text: str) -> datetime:

@@ -17,7 +17,10 @@ from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import (
     Unusable,
     beside_content,
+    calls_beside,
+    calls_of,
     cut,
+    first_with_text,
     getter,
     kinds_left_out,
     lists_turns,
@@ -46,10 +49,11 @@ from eden_memory.schemas.ids import NoId
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
 LONGEST_ID = 1_024
-RULES = 2
+RULES = 3
 """Raised when a program reads the same fields differently than its predecessor: a mapping's version begins with it.
 
 2: an author counts as a user who takes part unless the agent's side wrote the message.
+3: what describes an attachment has a mark, and a tool's call is a line.
 """
 REMEMBERED = 50_000
 """Sessions and authors whose encoded ids are cached."""
@@ -67,6 +71,8 @@ class FieldPaths(NamedTuple):
     content: str
     user_id: str
     created_at: str
+    otherwise: tuple[str, ...] = ()
+    """Paths of contents that are read, in this order, where `content` holds no text."""
 
 
 class MessageMapping:
@@ -89,11 +95,16 @@ class MessageMapping:
         self.paths, self.source = paths, source
         self.is_deleted = marked_if(deleted)
         self._session, self._role = getter(paths.session_id), getter(paths.role)
-        self._content, self._user = getter(paths.content), getter(paths.user_id)
+        contents = (paths.content, *paths.otherwise)
+        self._content, self._user = first_with_text(contents), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
-        self.text_paths = (paths.content, *beside_content(paths.content, paths))
-        self.read_paths = tuple(dict.fromkeys((*paths, *self.text_paths[1:], *paths_of(deleted))))
-        self._beside = [getter(path) for path in self.text_paths[1:]]
+        mapped = (paths.session_id, paths.role, *contents, paths.user_id, paths.created_at)
+        beside = beside_content(paths.content, mapped)
+        calls = calls_beside(paths.content)
+        self.text_paths = (*contents, *beside, calls)
+        self.read_paths = tuple(dict.fromkeys((*mapped, *beside, calls, *paths_of(deleted))))
+        self._beside = [getter(path) for path in beside]
+        self._calls = getter(calls)
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
@@ -124,10 +135,12 @@ class MessageMapping:
             raise Unusable("content lists turns of several speakers: each has to be a document of its own")
         role, author = self._speaker(document)
         text = self._said(document)
-        if not text and (result := results_of(content)):
-            role, text = "tool", result
         if role == "assistant":
             text = without_thoughts(text)
+        calls = calls_of(content, self._calls(document))
+        if not text and not calls and (result := results_of(content)):
+            role, text = "tool", result
+        text = "\n".join(filter(None, (text, calls)))
         length = len(text)
         kept = self._redacted(text if length <= self._limit else cut(text, self._limit))
         value = orjson.dumps(
@@ -161,7 +174,8 @@ class MessageMapping:
 
     def has_text(self, document: Document) -> bool:
         """Tell whether there is anything to remember yet: tool calls and placeholders have no text."""
-        return bool(self._said(document) or results_of(self._content(document)))
+        content = self._content(document)
+        return bool(self._said(document) or calls_of(content, self._calls(document)) or results_of(content))
 
     def left_out(self, document: Document) -> list[str]:
         """Return the kinds of what is in a message beside its text."""
@@ -293,9 +307,12 @@ class MessageMapping:
 
 def _version(paths: FieldPaths, roles: Mapping[str, str], deleted: Sequence[str]) -> str:
     """Return the rules' number, and a short hash of the settings that decide how a document is read."""
+    named = paths._asdict()
+    if not paths.otherwise:
+        del named["otherwise"]
     decides: dict[str, Any] = {
         "rules": 1,
-        "paths": paths._asdict(),
+        "paths": named,
         "roles": dict(roles),
     }  # 1: equal settings, equal hash
     if deleted:

@@ -39,7 +39,10 @@ INBOX = "inbox"
 def message_paths(settings: Settings) -> FieldPaths:
     """Where a message's fields are in the application's documents."""
     fields = settings.messages
-    return FieldPaths(fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at)
+    content, *otherwise = fields.contents
+    return FieldPaths(
+        fields.session_id, fields.role, content, fields.user_id, fields.created_at, tuple(otherwise)
+    )
 
 
 def message_mapping(settings: Settings) -> MessageMapping:

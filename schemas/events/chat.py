@@ -1,6 +1,6 @@
 """The records of `chat.messages`: what the tailer read from the application's database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import Field
@@ -12,6 +12,8 @@ from eden_memory.schemas.ids import ClusterTime, EntityId, Version
 Role = Literal["user", "assistant", "tool", "system", "other"]
 AGENT_SIDE: frozenset[Role] = frozenset({"assistant", "tool", "system"})
 """Roles of those who answer the users."""
+ALL_OTHERS = "*"
+"""Stands for the names of roles that are not mapped."""
 Origin = Literal["stream", "backfill", "merge", "added", "reread"]
 
 
@@ -22,11 +24,19 @@ def roles_of(mapped: Mapping[str, str]) -> dict[str, str]:
 
 def role_of(name: Any, roles: Mapping[str, str]) -> str:
     """Return our role for what stands in a document, by `roles_of`."""
-    return roles.get(name if type(name) is str else role_name(name), "other")
+    role = roles.get(name if type(name) is str else role_name(name))
+    return role if role is not None else others_of(roles)
+
+
+def others_of(roles: Mapping[str, str]) -> str:
+    """Return our role for the names that are not mapped."""
+    return roles.get(ALL_OTHERS, "other")
 
 
 def role_name(value: Any) -> str:
-    """Return the name of the role that stands in a document; a flag is `true` or `false`, a missing one `false`."""
+    """Return the name of the role that stands in a document: a flag is `true` or `false`, a missing one `false`; a
+    number or an ObjectId, where an author's id says the role, is its text.
+    """
     match value:
         case str():
             return str(value)  # BSON's code is a text, too, that cannot be a key
@@ -34,14 +44,11 @@ def role_name(value: Any) -> str:
             return "true"
         case False | None:
             return "false"
-        case _:
-            return "other"
-
-
-def values_of(name: str) -> Sequence[Any]:
-    """Return what may stand in a document for the name of a role."""
-    flags: Mapping[str, Sequence[Any]] = {"true": (True,), "false": (False, None)}
-    return (name, *flags.get(name, ()))
+        case float() if value.is_integer():
+            return str(int(value))
+        case _:  # an ObjectId is known by its time: this module knows no driver
+            named = isinstance(value, int) or hasattr(value, "generation_time")
+            return str(value) if named else ALL_OTHERS
 
 
 def participant_of(role: str, author: str | None) -> str | None:

@@ -33,6 +33,7 @@ from tests.unit.doctor.schemas_of_chats import (
     turns,
     whatsapp,
 )
+from tests.unit.doctor.stored_chats import STORED_CHATS
 
 pytestmark = pytest.mark.servers
 HEADING = "Your own chat collection"
@@ -81,6 +82,16 @@ async def test_the_messages_are_found_among_other_collections(
     expected = EXPECTED[make].model_copy(update={"collection": "log_of_chats"})
     assert Settings(messages=read["messages"]).messages == expected
     assert not (folder / "eden.toml").exists(), "nobody asked for it"
+
+
+async def test_a_known_program_is_recognised_and_its_first_content_with_text_is_proposed(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    chat = next(chat for chat in STORED_CHATS if chat.program == "LibreChat")
+    await client[settings.mongodb.database]["messages"].insert_many(chat.documents())
+    printed = await init()
+    assert printed.exit_code == 0, printed.output
+    assert tomllib.loads(printed.stdout)["messages"] == {"collection": "messages", **chat.messages}
 
 
 async def test_a_file_is_written_when_it_is_asked_for_and_never_over_another(

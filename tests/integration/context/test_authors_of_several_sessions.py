@@ -67,6 +67,25 @@ async def test_several_sessions_have_the_authors_that_each_has_alone(settings: S
         assert [None in (together[name] or ()) for name in sessions] == [True, False, True] + 3 * [False]
 
 
+async def test_where_the_author_says_the_role_whoever_is_not_named_as_the_agent_takes_part(
+    settings: Settings,
+) -> None:
+    roles = {"7": "assistant", "*": "user"}
+    settings = mapped(settings)
+    by_author = settings.messages.model_copy(update={"role": "user_id", "roles": roles})
+    settings = settings.model_copy(update={"messages": by_author})
+    assert settings.mongodb.uri is not None
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(settings.mongodb.uri.get_secret_value())
+    async with client:
+        source, memory = client[settings.source_database], client[settings.mongodb.database]
+        said_by = [said("one", "", author) for author in ("ada", 7.0, 8)] + [said("two", "", None)]
+        await source[settings.messages.collection].insert_many(said_by)
+        authors = MessageAuthors(source, memory, settings)
+        found = {"s.one": frozenset({"s.ada", "i.8"}), "s.two": frozenset({None})}
+        assert await authors.of(["s.one", "s.two"]) == found
+        assert {name: (await authors.of([name]))[name] for name in found} == found
+
+
 async def test_an_author_that_is_no_id_leaves_only_its_own_session_unknown(settings: Settings) -> None:
     settings = mapped(settings)
     assert settings.mongodb.uri is not None

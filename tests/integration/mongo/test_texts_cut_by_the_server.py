@@ -8,7 +8,14 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, cut_in_query, text_of
+from eden_memory.mongo.document_fields import (
+    TEXT_PARTS,
+    Unusable,
+    cut,
+    cut_in_query,
+    first_with_text,
+    text_of,
+)
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers
@@ -34,6 +41,14 @@ def _spoken(name: str, text: Any) -> dict[str, Any]:
     return {"type": "audio", name: text}
 
 
+def _attached(kind: Any, name: str, text: Any) -> dict[str, Any]:
+    return {"type": kind, name: text, "file": {"filename": text}}
+
+
+def _named_by_a_field(field: str, text: Any) -> dict[str, Any]:
+    return {field: {}, "caption": text}
+
+
 def _document(parts: Any) -> dict[str, Any]:
     return {"content_type": "text", "parts": parts}
 
@@ -44,6 +59,13 @@ PART: Strategy = st.one_of(
     st.builds(_part, KIND, VALUE),
     st.builds(_untyped, VALUE),
     st.builds(_spoken, st.sampled_from(["transcript", "caption"]), VALUE),
+    st.builds(
+        _attached,
+        st.sampled_from(["Image_URL", "file", "tool_use", 5]),
+        st.sampled_from(["alt", "title"]),
+        VALUE,
+    ),
+    st.builds(_named_by_a_field, st.sampled_from(["inlineData", "functionCall", "other"]), VALUE),
     st.just({"type": "text", "text": "hm", "thought": True}),
     OTHER,
 )
@@ -69,13 +91,25 @@ def things(settings: Settings) -> Any:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(content=CONTENT, caption=st.one_of(st.none(), TEXT), limit=st.sampled_from([1, 7, 20, 60]))
-def test_it_is_cut_alike(things: Any, content: Any, caption: Any, limit: int) -> None:
-    things.replace_one({"_id": 1}, {"message": {"said": content, "caption": caption}}, upsert=True)
-    asked = cut_in_query("message.said", limit, ["message.caption"])
+@given(
+    content=CONTENT,
+    other=st.one_of(st.none(), CONTENT),
+    caption=st.one_of(st.none(), TEXT),
+    limit=st.sampled_from([1, 7, 20, 60]),
+)
+def test_it_is_cut_alike(things: Any, content: Any, other: Any, caption: Any, limit: int) -> None:
+    message = {"said": content, "other": other, "caption": caption}
+    things.replace_one({"_id": 1}, {"message": message}, upsert=True)
+    asked = cut_in_query(["message.said", "message.other"], limit, ["message.caption"])
     found = things.find_one({"_id": 1}, {"message.said": asked})
     expected = _text(content, limit)
+    expected = _text(other, limit) if expected == "" else expected
     assert _text(found["message"]["said"], limit) == (_text(caption, limit) if expected == "" else expected)
+    read = first_with_text(["said", "other"])
+    try:
+        assert _text(read(message), limit) == expected
+    except Unusable:
+        assert expected is None
 
 
 def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any) -> None:
@@ -83,7 +117,7 @@ def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any
     things.insert_many(
         [{"_id": "none"}, {"_id": "parts", "said": parts}, {"_id": "text", "said": "é船" * 3_000_000}]
     )
-    found = {row["_id"]: row.get("said") for row in things.find({}, {"said": cut_in_query("said", 8_000)})}
+    found = {row["_id"]: row.get("said") for row in things.find({}, {"said": cut_in_query(["said"], 8_000)})}
     assert found == {
         "none": None,
         "parts": cut(text_of(parts), 8_000),

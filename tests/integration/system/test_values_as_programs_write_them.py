@@ -111,7 +111,7 @@ SHAPES: list[dict[str, Any]] = [
             {"type": "text", "text": "fact user: {}"},
         ]
     },
-    {"content": [{"type": "input_audio", "transcript": "fact user: {}"}]},
+    {"content": [{"type": "input_audio", "transcript": "Hello."}, "fact user: {}"]},
     {"content": None, "audio": {"id": "a", "transcript": "fact user: {}"}},
     {"content": [{"type": "image"}], "caption": "fact user: {}"},
 ]

@@ -19,6 +19,7 @@ from eden_memory.schemas.events.chat import MessageRecorded
 from eden_memory.source.message_mapping import FieldPaths, watermark
 from tests.unit.source.mappings import (
     BEGAN,
+    PATHS,
     SOURCE,
     change,
     map_one,
@@ -82,8 +83,15 @@ CONTENTS: list[tuple[Any, str]] = [
     ({"text": "a"}, "a"),
     ({"content_type": "text", "parts": ["a", {"text": "b"}]}, "a\nb"),
     ({"a": 1}, ""),
-    ([{"type": "input_audio", "transcript": "a"}, {"type": "audio", "audio": {"data": "x"}}], "a"),
-    ([{"type": "image", "caption": "a"}, {"type": "thinking", "thought": True, "caption": "hm"}], "a"),
+    ([{"type": "input_audio", "transcript": "a"}, {"type": "audio", "audio": {"data": "x"}}], "[audio: a]"),
+    (
+        [{"type": "image", "caption": "a"}, {"type": "thinking", "thought": True, "caption": "hm"}],
+        "[image: a]",
+    ),
+    ([{"type": "image", "alt": "a", "source": {}}, "b"], "[image: a]\nb"),
+    ([{"type": "file", "mediaType": "application/pdf", "filename": "a.pdf", "url": "x"}], "[file: a.pdf]"),
+    ([{"type": "file", "file": {"filename": "a.pdf", "file_data": "x"}}], "[file: a.pdf]"),
+    ([{"type": "video", "caption": "", "title": "a"}, {"type": "quote", "caption": "b"}], "[video: a]\nb"),
     ([{"type": "tool_result", "content": "b"}, {"type": "text", "text": "a"}], "a"),
     ("\u200b\u2060 \ufeff\n", ""),
     (["\u200b", {"text": "\u00ad"}], ""),
@@ -116,6 +124,49 @@ def test_words_beside_the_content_count_and_a_tools_are_no_users(
 ) -> None:
     event = map_one(message(**fields))
     assert (event.role, event.text) == (role, text)
+
+
+CALLS: list[tuple[dict[str, Any], str, list[str]]] = [
+    (
+        {"content": [{"type": "tool_use", "id": "1", "name": "find", "input": {"a": 1}}]},
+        '[call: find {"a": 1}]',
+        [],
+    ),
+    (
+        {
+            "content": None,
+            "tool_calls": [{"type": "function", "function": {"name": "find", "arguments": "{}"}}],
+        },
+        "[call: find {}]",
+        [],
+    ),
+    ({"content": [{"functionCall": {"name": "find", "args": {}}}]}, "[call: find]", []),
+    (
+        {"content": ["a", {"type": "tool-find", "input": {"a": 1}, "output": "b"}]},
+        'a\n[call: find {"a": 1}]',
+        ["tool_result"],
+    ),
+    (
+        {"content": [{"type": "tool_call", "tool_call": {"name": "find", "args": "{}", "output": "b"}}, "a"]},
+        "a\n[call: find {}]",
+        ["tool_result"],
+    ),
+    (
+        {"content": "a", "tool_calls": [{"name": "find", "args": "x\n" * 900}]},
+        f"a\n[call: find {'x ' * 147}x]",
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "text", "lost"), CALLS)
+def test_a_tools_call_is_a_short_line_and_a_result_within_it_is_counted(
+    fields: dict[str, Any], text: str, lost: list[str]
+) -> None:
+    result = mapped(change(1, "insert", message(role="assistant", **fields)))
+    (event,) = map(recorded, result.records)
+    assert (event.role, event.text) == ("assistant", text)
+    assert result.left_out == Counter(lost)
 
 
 def test_what_has_no_text_is_counted_by_kind_in_our_words() -> None:
@@ -162,6 +213,41 @@ def test_a_message_without_text_waits_for_it(content: Any) -> None:
 )
 def test_role_names_are_mapped_to_ours(role: Any, ours: str) -> None:
     assert map_one(message(role=role), mapping(roles={"human": "user", "model": "assistant"})).role == ours
+
+
+@pytest.mark.parametrize(
+    ("author", "ours"),
+    [
+        ("bot-1", "assistant"),
+        (7, "assistant"),
+        (7.0, "assistant"),
+        (ObjectId("65b2f7a0c3d4e5f60718293a"), "assistant"),
+        ("ana", "user"),
+        (8, "user"),
+        (8.5, "user"),
+        (None, "user"),
+    ],
+)
+def test_the_author_may_say_the_role(author: Any, ours: str) -> None:
+    roles = dict.fromkeys(("bot-1", "7", "65b2f7a0c3d4e5f60718293a"), "assistant") | {"*": "user"}
+    by_author = mapping(PATHS._replace(role="user_id"), roles=roles)
+    assert map_one(message(user_id=author), by_author).role == ours
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"content": "a", "text": "b"}, "a"),
+        ({"content": [{"type": "image"}], "text": "b"}, "b"),
+        ({"content": None, "text": ["b"]}, "b"),
+        ({"content": None, "text": "", "caption": "c"}, "c"),
+    ],
+)
+def test_the_first_content_that_holds_text_counts(fields: dict[str, Any], text: str) -> None:
+    several = mapping(PATHS._replace(otherwise=("text",)))
+    assert map_one(message(**fields), several).text == text
+    assert several.version != mapping().version
+    assert {"content", "text", "caption"} <= {*several.text_paths}
 
 
 def test_a_mapped_role_name_may_take_the_place_of_one_of_ours() -> None:
@@ -300,6 +386,8 @@ def test_a_text_within_the_limit_is_whole(length: int) -> None:
         ("2026", None),
         ("May 5 2026", None),
         ({"$date": 1}, None),
+        ({"low": 1_767_323_045, "high": 0, "unsigned": True}, "2026-01-02T03:04:05.000Z"),
+        ({"low": 2_091_485_546, "high": 411, "unsigned": True}, "2026-01-02T03:04:04.202Z"),
     ],
 )
 def test_times_of_every_kind_are_read_or_left_out(value: Any, moment: str | None) -> None:

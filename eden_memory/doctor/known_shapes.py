@@ -1,0 +1,171 @@
+"""How well-known programs store their messages: one row for each, from the program's own schema."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eden_memory.doctor.sampled_fields import Row, SampledField
+from eden_memory.mongo.document_fields import getter
+from eden_memory.schemas.events.chat import ALL_OTHERS
+from eden_memory.settings import Role
+
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class KnownShape:
+    """The fields of one program's messages. Where a field has several paths, the documents decide."""
+
+    program: str
+    shown_by: Sequence[str]
+    """Paths that half of the documents and more have: no other program has all of them."""
+    session_id: str
+    role: str
+    content: Sequence[str]
+    """Of those that are there, the first that holds text counts."""
+    created_at: str
+    user_id: Sequence[str] = ()
+    """The first that half of the users' messages have is the author; empty: found by its name."""
+    roles: Mapping[str, Role] = field(default_factory=dict[str, Role])
+    """`*` among them: the role is that of the author, and who answers is found in the documents."""
+    answers: str | None = None
+    """A field that only messages of bots have."""
+    bots: Sequence[str] = ()
+    """Authors that are bots in every installation."""
+    deleted: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    """Marks, in the form of the settings; proposed if a document has the field."""
+
+    def fits(self, documents: Sequence[Row]) -> bool:
+        """Tell whether documents look like this program's."""
+        return all(at(documents, path).share(_is_there) >= HALF for path in self.shown_by)
+
+    def contents(self, documents: Sequence[Row]) -> list[str]:
+        """Return the paths of the content that the documents have."""
+        return [path for path in self.content if at(documents, path).present]
+
+    def means(self, documents: Sequence[Row]) -> Mapping[str, Role]:
+        """Return our role by the program's name for it; empty where the documents do not say who answers."""
+        if ALL_OTHERS not in self.roles:
+            return self.roles
+        authors = at(documents, self.role).values
+        marked = at(documents, self.answers).values if self.answers else [None] * len(documents)
+        bots = {
+            str(author)
+            for author, mark in zip(authors, marked, strict=True)
+            if author is not None and (mark or author in self.bots)
+        }
+        return {**dict.fromkeys(sorted(bots), "assistant"), **self.roles} if bots else {}
+
+    def marks(self, name: str, documents: Sequence[Row]) -> list[str]:
+        """Return those of the marks `deleted` or `exclude` whose field a document has."""
+        given: Sequence[str] = getattr(self, name)
+        return [mark for mark in given if at(documents, mark.partition("=")[0]).present]
+
+
+def at(documents: Sequence[Row], path: str) -> SampledField:
+    """Return the values at a path."""
+    return SampledField(path, [getter(path)(document) for document in documents])
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None
+
+
+BY_FLAG: Mapping[str, Role] = {"true": "assistant", "false": "user"}
+
+WHATSAPP_TEXTS = (
+    "message.conversation",
+    "message.extendedTextMessage.text",
+    "message.imageMessage.caption",
+    "message.videoMessage.caption",
+    "message.documentMessage.caption",
+)
+
+SHAPES = (
+    KnownShape(
+        "LibreChat",
+        ("messageId", "conversationId", "isCreatedByUser"),
+        session_id="conversationId",
+        role="isCreatedByUser",
+        content=("content", "text"),
+        created_at="createdAt",
+        user_id=("user",),
+        roles={"true": "user", "false": "assistant"},
+        exclude=("isTemporary", "error"),
+    ),
+    KnownShape(
+        "Rocket.Chat",
+        ("rid", "msg", "u._id", "ts"),
+        session_id="rid",
+        role="u._id",
+        content=("msg",),
+        created_at="ts",
+        user_id=("u._id",),
+        roles={ALL_OTHERS: "user"},
+        answers="bot",
+        bots=("rocket.cat",),
+    ),
+    KnownShape(
+        "Vercel AI SDK",
+        ("chatId", "role", "parts"),
+        session_id="chatId",
+        role="role",
+        content=("parts",),
+        created_at="createdAt",
+    ),
+    KnownShape(
+        "OpenAI Responses",
+        ("type", "role", "content", "conversation_id"),
+        session_id="conversation_id",
+        role="role",
+        content=("content", "output"),
+        created_at="created_at",
+        roles={"false": "tool", "developer": "system"},
+    ),
+    KnownShape(
+        "Discord",
+        ("channel_id", "author.id", "content", "timestamp"),
+        session_id="channel_id",
+        role="author.bot",
+        content=("content",),
+        created_at="timestamp",
+        user_id=("author.id",),
+        roles=BY_FLAG,
+    ),
+    KnownShape(
+        "Telegram",
+        ("message_id", "chat.id", "from.id", "date"),
+        session_id="chat.id",
+        role="from.is_bot",
+        content=("text",),
+        created_at="date",
+        user_id=("from.id",),
+        roles=BY_FLAG,
+    ),
+    KnownShape(
+        "Baileys",
+        ("key.remoteJid", "key.fromMe", "messageTimestamp"),
+        session_id="key.remoteJid",
+        role="key.fromMe",
+        content=WHATSAPP_TEXTS,
+        created_at="messageTimestamp",
+        user_id=("key.participant", "key.remoteJid"),
+        roles=BY_FLAG,
+    ),
+    KnownShape(
+        "whatsapp-web.js",
+        ("id.remote", "fromMe", "body", "timestamp"),
+        session_id="id.remote",
+        role="fromMe",
+        content=("body",),
+        created_at="timestamp",
+        user_id=("author", "from"),
+        roles=BY_FLAG,
+    ),
+)
+
+
+def known_shape(documents: Sequence[Row]) -> KnownShape | None:
+    """Return the shape of the program that stored the documents, if it is a known one."""
+    return next((shape for shape in SHAPES if shape.fits(documents)), None)

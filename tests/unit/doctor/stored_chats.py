@@ -1,0 +1,471 @@
+"""Chats as well-known programs store them, written from the programs' own schemas; all people are invented.
+
+`docs/reference/stored-chats.md` is made from these rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from bson import Int64, ObjectId
+
+from tests.unit.doctor.schemas_of_chats import history_json
+
+Row = dict[str, Any]
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+USERS = ("ana", "rui", "dora")
+SESSIONS = 4
+EACH = 10
+
+
+class Said(NamedTuple):
+    """What is to become of one document: role, typed author, text."""
+
+    role: str
+    user_id: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChat:
+    """The messages of one program, and what is to be proposed for and read of them."""
+
+    program: str
+    make: Callable[[int, bool, str, datetime], tuple[Row, Said | None]]
+    """Called with a number, whether the user speaks, the text and the time."""
+    messages: Mapping[str, Any]
+    """The proposed group `[messages]`, without the collection."""
+    asks: bool = False
+    """Whether two readings fit, of which the first is right."""
+    not_read: Sequence[str] = field(default=())
+
+    def documents(self) -> list[Row]:
+        """Return four sessions of ten messages, in which user and agent take turns."""
+        return [row for row, _ in self._made()]
+
+    def said(self) -> list[Said | None]:
+        """Return what is to become of each document; None: nothing."""
+        return [said for _, said in self._made()]
+
+    def _made(self) -> list[tuple[Row, Said | None]]:
+        return [
+            self.make(
+                number,
+                number % 2 == 0,
+                f"The boat number {number} is due in March.",
+                moment_of_number(number),
+            )
+            for number in range(SESSIONS * EACH)
+        ]
+
+
+def moment_of_number(number: int) -> datetime:
+    """Return when a message was written."""
+    return BEGAN + timedelta(seconds=number)
+
+
+def _object_id(number: int) -> ObjectId:
+    return ObjectId(f"{int(moment_of_number(number).timestamp()):08x}{number:016x}")
+
+
+def _user(number: int) -> str:
+    return USERS[number // EACH % len(USERS)]
+
+
+def _librechat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    user = f"6650000000000000000000{USERS.index(_user(number)):02}"
+    content: Row = {
+        "content": [
+            {"type": "think", "think": "The user speaks of boats."},
+            {"type": "tool_call", "tool_call": {"id": "call_1", "name": "calendar", "args": "{}"}},
+            {"type": "text", "text": text},
+        ]
+    }
+    said = text if users else f"{text}\n[call: calendar {{}}]"
+    row = {
+        "_id": _object_id(number),
+        "messageId": str(UUID(int=number)),
+        "conversationId": str(UUID(int=1_000 + number // EACH)),
+        "parentMessageId": str(UUID(int=max(number - 1, 0))),
+        "user": user,
+        "endpoint": "openAI",
+        "model": None if users else "gpt-5-mini",
+        "sender": "User" if users else "GPT-5",
+        "text": text if users else "",
+        "isCreatedByUser": users,
+        "isTemporary": False,
+        "unfinished": False,
+        "error": False,
+        "tokenCount": 9,
+        "createdAt": at,
+        "updatedAt": at,
+        "__v": 0,
+        **({} if users else content),
+    }
+    return row, Said("user" if users else "assistant", f"s.{user}", said)
+
+
+def _rocket_chat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said | None]:
+    name = _user(number) if users else "boats.helper"
+    row: Row = {
+        "_id": f"rcMessage{number:08}",
+        "rid": f"rcRoom{number // EACH:011}",
+        "msg": text,
+        "ts": at,
+        "u": {"_id": f"{name}Id", "username": name, "name": name.title()},
+        "_updatedAt": at,
+        "urls": [],
+        "mentions": [],
+        "channels": [],
+        **({} if users else {"bot": {"i": "js.SDK"}}),
+    }
+    if number == EACH + 2:
+        return {**row, "t": "uj", "msg": name}, None
+    if number == EACH + 4:
+        return {**row, "t": "rm", "msg": ""}, None
+    return row, Said("user" if users else "assistant", f"s.{name}Id", text)
+
+
+def _vercel(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    parts: list[Row] = [
+        {"type": "step-start"},
+        {"type": "reasoning", "text": "The user speaks of boats."},
+        {"type": "text", "text": text, "state": "done"},
+    ]
+    row: Row = {
+        "_id": _object_id(number),
+        "id": str(UUID(int=number)),
+        "chatId": str(UUID(int=1_000 + number // EACH)),
+        "role": "user" if users else "assistant",
+        "parts": parts[2:] if users else parts,
+        "attachments": [],
+        "createdAt": at,
+    }
+    return row, Said(row["role"], None, text)
+
+
+def _responses(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said | None]:
+    row: Row = {
+        "_id": f"msg_{number:04}",
+        "conversation_id": f"conv_{number // EACH}",
+        "created_at": int(at.timestamp()),
+        "status": "completed",
+    }
+    if number % EACH == 1:
+        call = {"type": "function_call", "call_id": "call_1", "name": "calendar", "arguments": "{}"}
+        return {**row, **call}, None
+    if number % EACH == 3:
+        output = {"type": "function_call_output", "call_id": "call_1", "output": f"March, {number}."}
+        return {**row, **output}, Said("tool", None, f"March, {number}.")
+    part = {"type": "input_text" if users else "output_text", "text": text}
+    role = "user" if users else "assistant"
+    return {**row, "type": "message", "role": role, "content": [part]}, Said(role, None, text)
+
+
+def _assistants(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    row: Row = {
+        "_id": f"msg_{number:04}",
+        "object": "thread.message",
+        "created_at": int(at.timestamp()),
+        "thread_id": f"thread_{number // EACH}",
+        "role": "user" if users else "assistant",
+        "content": [{"type": "text", "text": {"value": text, "annotations": []}}],
+        "assistant_id": None if users else "asst_1",
+        "run_id": None if users else "run_1",
+        "attachments": [],
+        "metadata": {"user_id": _user(number)} if users else {},
+    }
+    return row, Said(row["role"], f"s.{_user(number)}" if users else None, text)
+
+
+def _discord(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    name = _user(number) if users else "helper"
+    author = {"id": str(10**17 + len(name)), "username": name, "discriminator": "0", "avatar": None}
+    row: Row = {
+        "_id": _object_id(number),
+        "id": str(2 * 10**17 + number),
+        "channel_id": str(3 * 10**17 + number // EACH),
+        "guild_id": "400000000000000000",
+        "author": author if users else {**author, "bot": True},
+        "content": text,
+        "timestamp": at.isoformat(),
+        "edited_timestamp": None,
+        "type": 0,
+        "attachments": [],
+        "embeds": [],
+        "mentions": [],
+        "pinned": False,
+    }
+    return row, Said("user" if users else "assistant", f"s.{author['id']}", text)
+
+
+def _telegram(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    name = _user(number) if users else "boats_bot"
+    person, chat = float(700_000_000 + len(name)), float(-100_000 - number // EACH)
+    row: Row = {
+        "_id": _object_id(number),
+        "message_id": float(number),
+        "from": {"id": person, "is_bot": not users, "first_name": name.title(), "username": name},
+        "chat": {"id": chat, "type": "group", "title": "Boats"},
+        "date": float(at.timestamp()),
+        **({"caption": text, "photo": [{"file_id": "x"}]} if number == EACH else {"text": text}),
+    }
+    return row, Said("user" if users else "assistant", f"i.{int(person)}", text)
+
+
+def _baileys(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    person = f"4917000000{number // EACH}@s.whatsapp.net"
+    seconds = int(at.timestamp())
+    texts: list[Row] = [
+        {"conversation": text},
+        {"extendedTextMessage": {"text": text, "contextInfo": {}}},
+        {"imageMessage": {"caption": text, "mimetype": "image/jpeg", "url": "https://example.org/x"}},
+    ]
+    row: Row = {
+        "_id": f"3EB0{number:012X}",
+        "key": {"remoteJid": person, "fromMe": not users, "id": f"3EB0{number:012X}"},
+        "message": texts[number % len(texts)],
+        "messageTimestamp": {"low": seconds, "high": 0, "unsigned": True} if number % 3 else Int64(seconds),
+        "pushName": _user(number).title() if users else None,
+        "status": 3,
+    }
+    name = person.replace("@", "%40")
+    return row, Said("user" if users else "assistant", f"s.{name}", text)
+
+
+def _whatsapp_web(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    person, bot = f"4917000000{number // EACH}@c.us", "493012300@c.us"
+    row: Row = {
+        "_id": f"{not users}_{person}_{number}",
+        "id": {"fromMe": not users, "remote": person, "id": f"{number}", "_serialized": f"x_{number}"},
+        "fromMe": not users,
+        "from": person if users else bot,
+        "to": bot if users else person,
+        "body": text,
+        "type": "chat",
+        "timestamp": int(at.timestamp()),
+        "hasMedia": False,
+    }
+    return row, Said("user" if users else "assistant", f"s.{row['from'].replace('@', '%40')}", text)
+
+
+def _mongoose(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    author = f"{(900 if not users else number // EACH):024x}"
+    row: Row = {
+        "_id": _object_id(number),
+        "conversation": ObjectId(f"{number // EACH + 50:024x}"),
+        "sender": ObjectId(author),
+        "text": text,
+        "createdAt": at,
+        "updatedAt": at,
+        "__v": 0,
+    }
+    return row, Said("user" if users else "assistant", f"o.{author}", text)
+
+
+def _meteor(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    author = f"{_user(number):X<17}" if users else "bot"
+    row: Row = {
+        "_id": f"{number:Q>17}",
+        "roomId": f"{number // EACH:R>17}",
+        "userId": author,
+        "text": text,
+        "createdAt": at,
+    }
+    return row, Said("user" if users else "assistant", f"s.{author}", text)
+
+
+BY_FLAG = {"true": "assistant", "false": "user"}
+WHATSAPP = [
+    "message.conversation",
+    "message.extendedTextMessage.text",
+    "message.imageMessage.caption",
+]
+
+
+def _array(number: int) -> Row:
+    said = [{"role": "user", "content": f"Is boat {number} ready?"}, {"role": "assistant", "content": "Yes."}]
+    return {
+        "_id": _object_id(number),
+        "userId": _user(number),
+        "messages": [{**one, "ts": BEGAN} for one in said],
+    }
+
+
+def _json_text(number: int) -> Row:
+    return {"_id": _object_id(number), **history_json(number)}
+
+
+def _question(number: int) -> Row:
+    texts = {"question": f"Is boat {number} ready for the trip?", "answer": "It is due in March."}
+    return {"_id": _object_id(number), "sessionId": f"s{number // 5}", "userId": _user(number), **texts}
+
+
+class UnreadChat(NamedTuple):
+    """A form that cannot be mapped: what `eden doctor --init` says of it instead of a proposal."""
+
+    name: str
+    make: Callable[[int], Row]
+    says: str
+
+
+UNREAD_CHATS = (
+    UnreadChat(
+        "A document with an array of messages (LangChain.js, n8n, HF chat-ui, AutoGen)",
+        _array,
+        "`messages` lists several messages in each document",
+    ),
+    UnreadChat(
+        "A message as JSON text (LangChain's `MongoDBChatMessageHistory`)",
+        _json_text,
+        "`History` holds JSON text",
+    ),
+    UnreadChat(
+        "Two speakers in a document (`{question, answer}`)",
+        _question,
+        "each document holds what two speakers said (`question`, `answer`)",
+    ),
+)
+
+STORED_CHATS = (
+    StoredChat(
+        "LibreChat",
+        _librechat,
+        {
+            "session_id": "conversationId",
+            "role": "isCreatedByUser",
+            "content": ["content", "text"],
+            "user_id": "user",
+            "created_at": "createdAt",
+            "roles": {"true": "user", "false": "assistant"},
+            "exclude": ["isTemporary", "error"],
+        },
+        not_read=(
+            "`isTemporary` of the conversation where messages lack it",
+            "which answer was regenerated: both count",
+        ),
+    ),
+    StoredChat(
+        "Rocket.Chat",
+        _rocket_chat,
+        {
+            "session_id": "rid",
+            "role": "u._id",
+            "content": "msg",
+            "user_id": "u._id",
+            "created_at": "ts",
+            "roles": {"boats.helperId": "assistant", "*": "user"},
+            "deleted": ["t=rm"],
+            "exclude": ["t=uj"],
+        },
+        not_read=("`attachments`", "encrypted messages (`e2e`)"),
+    ),
+    StoredChat(
+        "Vercel AI SDK (`UIMessage`)",
+        _vercel,
+        {"session_id": "chatId", "role": "role", "content": "parts", "created_at": "createdAt"},
+        not_read=("the user, whom only the chat names: write `userId` with each message",),
+    ),
+    StoredChat(
+        "OpenAI Responses and Conversations, an item for each document",
+        _responses,
+        {
+            "session_id": "conversation_id",
+            "role": "role",
+            "content": ["content", "output"],
+            "created_at": "created_at",
+            "roles": {"developer": "system", "false": "tool"},
+        },
+        not_read=("the user: write the id with each item", "`reasoning`"),
+    ),
+    StoredChat(
+        "OpenAI Assistants",
+        _assistants,
+        {
+            "session_id": "thread_id",
+            "role": "role",
+            "content": "content",
+            "user_id": "metadata.user_id",
+            "created_at": "created_at",
+        },
+    ),
+    StoredChat(
+        "Discord",
+        _discord,
+        {
+            "session_id": "channel_id",
+            "role": "author.bot",
+            "content": "content",
+            "user_id": "author.id",
+            "created_at": "timestamp",
+            "roles": BY_FLAG,
+        },
+        not_read=("`embeds`, `attachments`",),
+    ),
+    StoredChat(
+        "Telegram's Bot API",
+        _telegram,
+        {
+            "session_id": "chat.id",
+            "role": "from.is_bot",
+            "content": "text",
+            "user_id": "from.id",
+            "created_at": "date",
+            "roles": BY_FLAG,
+        },
+    ),
+    StoredChat(
+        "Baileys (WhatsApp)",
+        _baileys,
+        {
+            "session_id": "key.remoteJid",
+            "role": "key.fromMe",
+            "content": WHATSAPP,
+            "user_id": "key.remoteJid",
+            "created_at": "messageTimestamp",
+            "roles": BY_FLAG,
+        },
+        asks=True,
+        not_read=("messages of other kinds",),
+    ),
+    StoredChat(
+        "whatsapp-web.js",
+        _whatsapp_web,
+        {
+            "session_id": "id.remote",
+            "role": "fromMe",
+            "content": "body",
+            "user_id": "from",
+            "created_at": "timestamp",
+            "roles": BY_FLAG,
+        },
+        not_read=("media",),
+    ),
+    StoredChat(
+        "mongoose models without a role",
+        _mongoose,
+        {
+            "session_id": "conversation",
+            "role": "sender",
+            "content": "text",
+            "user_id": "sender",
+            "created_at": "createdAt",
+            "roles": {f"{900:024x}": "assistant", "*": "user"},
+        },
+        asks=True,
+    ),
+    StoredChat(
+        "Meteor collections without a role",
+        _meteor,
+        {
+            "session_id": "roomId",
+            "role": "userId",
+            "content": "text",
+            "user_id": "userId",
+            "created_at": "createdAt",
+            "roles": {"bot": "assistant", "*": "user"},
+        },
+    ),
+)

@@ -1,0 +1,44 @@
+"""Write `docs/reference/stored-chats.md` from the fixtures: `python -m tests.unit.doctor.stored_chats_page`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.unit.doctor.stored_chats import STORED_CHATS, UNREAD_CHATS, StoredChat
+
+PAGE = Path(__file__).parents[3] / "docs/reference/stored-chats.md"
+HEAD = """\
+<!-- Made from tests/unit/doctor/stored_chats.py (`python -m tests.unit.doctor.stored_chats_page`). Do not edit. -->
+# Which chats are read
+
+What `eden doctor --init` proposes for the messages of these programs. Each row is a test.
+
+| messages of | session, role, text, author, time | not read |
+| --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    return HEAD + "\n".join(_rows()) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    for chat in STORED_CHATS:
+        yield f"| {chat.program} | {_fields(chat)} | {'; '.join(chat.not_read)} |"
+    for unread in UNREAD_CHATS:
+        yield f"| {unread.name} | | all: write each message as a document of its own |"
+
+
+def _fields(chat: StoredChat) -> str:
+    names = ("session_id", "role", "content", "user_id", "created_at")
+    values = [chat.messages.get(name) or [] for name in names]
+    shown = [
+        " or ".join(f"`{path}`" for path in ([value] if isinstance(value, str) else value))
+        for value in values
+    ]
+    asks = ". It asks who the agent is" if chat.asks else ""
+    return ", ".join(text or "none" for text in shown) + asks
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,90 @@
+"""Chats of well-known programs: `eden doctor --init` proposes the right mapping, and it reads messages right."""
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from eden_memory.cli.doctor import FoundMapping, proposal_findings
+from eden_memory.doctor.known_shapes import known_shape
+from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents
+from eden_memory.doctor.mapping_proposal import propose
+from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of
+from eden_memory.settings import Settings
+from eden_memory.source.messages_store import message_mapping
+from tests.unit.doctor.schemas_of_chats import BEGAN, nested
+from tests.unit.doctor.stored_chats import (
+    STORED_CHATS,
+    UNREAD_CHATS,
+    Said,
+    StoredChat,
+    UnreadChat,
+    moment_of_number,
+)
+from tests.unit.doctor.stored_chats_page import PAGE, page
+from tests.unit.source.mappings import change, mapped, recorded
+
+PLACE = ProposedPlace("my_app", "chats", "eden")
+EACH = pytest.mark.parametrize("chat", STORED_CHATS, ids=lambda chat: chat.program)
+
+
+@EACH
+def test_the_first_proposal_is_right_and_in_doubt_it_asks(chat: StoredChat) -> None:
+    documents = chat.documents()
+    proposal = propose(documents)
+    assert bool(proposal.doubt) is chat.asks, proposal.doubt
+    chosen = replace(proposal, other=None, doubt="")
+    written = tomllib.loads(as_toml(chosen, PLACE, len(documents)))["messages"]
+    assert written == {"collection": "chats", **chat.messages}
+    if chat.asks:
+        assert "\nroles" not in as_toml(proposal, PLACE, len(documents)), "a guess"
+        assert "two readings" in {finding.check for finding in findings_of(proposal)}
+
+
+@EACH
+def test_message_author_time_and_role_are_read_right(chat: StoredChat) -> None:
+    settings = Settings(messages={"collection": "chats", **chat.messages})  # pyright: ignore[reportCallIssue]
+    mapping, documents = message_mapping(settings), chat.documents()
+    for number, (document, said) in enumerate(zip(documents, chat.said(), strict=True)):
+        result = mapped(change(number, "insert", document), messages=mapping)
+        assert not result.unmapped
+        found = [
+            (Said(event.role, event.user_id, event.text), event.created_at)
+            for event in map(recorded, result.records)
+            if not mapping.is_deleted(document)
+        ]
+        assert found == ([] if said is None else [(said, moment_of_number(number))]), document
+    states = {finding.check: finding.state for finding in judge_documents(documents, settings)}
+    assert "fail" not in states.values(), states
+
+
+@pytest.mark.parametrize("chat", UNREAD_CHATS, ids=lambda chat: chat.name)
+def test_what_cannot_be_mapped_is_said_and_no_mapping_is_proposed(chat: UnreadChat) -> None:
+    documents = [chat.make(number) for number in range(20)]
+    best = MessagesCandidate("my_app", "chats", documents, propose(documents))
+    refused = [
+        one.what
+        for one in proposal_findings(Settings(), FoundMapping(best, [], None, []))
+        if one.state == "fail"
+    ]
+    assert any(what.startswith(chat.says) for what in refused), refused
+
+
+def test_the_table_in_the_docs_is_made_from_these_chats() -> None:
+    assert PAGE.read_text() == page(), "python -m tests.unit.doctor.stored_chats_page writes it anew"
+
+
+def test_rows_without_a_role_whom_nobody_answers_are_no_guess() -> None:
+    """Two people who talk to each other in every session: neither is the agent."""
+    rows = [
+        {"_id": number, "roomId": f"r{number // 4}", "userId": ("ana", "rui")[number % 2], "text": "A boat?"}
+        for number in range(16)
+    ]
+    proposal = propose(rows)
+    assert (proposal.role, proposal.doubt) == (None, "")
+
+
+def test_an_application_of_ones_own_is_no_known_program() -> None:
+    assert known_shape([nested(number) for number in range(9)]) is None
+    lacking = [{"_id": 1, "rid": "r", "msg": "Hi.", "ts": BEGAN}]
+    assert known_shape(lacking) is None
