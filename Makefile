@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
-IMAGE := run serve openai google local-models mirror otel
+IMAGE := run serve openai anthropic google local-models mirror otel
 STAMP := .venv/.installed
 
 .PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-gate bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers bench-start screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting notebook bench-scaling bench-tokens
@@ -38,7 +38,7 @@ status: setup ## say what runs and where
 doctor: setup ## check versions, permissions, settings and topics
 	@$(BIN)/eden doctor
 
-demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVERSATION=file CAP=usd KEEP=1
+demo: setup ## a conversation becomes memory: LLM=openai|anthropic|google|local|URL CONVERSATION=file CAP=usd KEEP=1
 	@$(BIN)/eden demo $(if $(LLM),--llm '$(LLM)') $(if $(CONVERSATION),--conversation '$(CONVERSATION)') \
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 

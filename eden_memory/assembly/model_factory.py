@@ -166,7 +166,7 @@ def introduce(settings: Settings, vectors: str) -> None:
     if not chat_providers(settings):
         log.warning(
             "no language model is used: rules form memory, which is much poorer than a real model's",
-            hint="EDEN_LLM=openai, google, or the URL of an OpenAI-compatible endpoint",
+            hint="EDEN_LLM=openai, anthropic, google, or the URL of an OpenAI-compatible endpoint",
             vectors=vectors,
         )
     else:

@@ -254,7 +254,7 @@ def demo(
     llm: Annotated[
         str | None,
         typer.Option(
-            help="openai, google, a URL, or local: a model server here; unset: EDEN_LLM, else rules"
+            help="openai, anthropic, google, a URL, or local: a model server here; unset: EDEN_LLM, else rules"
         ),
     ] = None,
     cap: Annotated[float, typer.Option(min=0.0, help="US dollars that the demo may cost at most")] = 0.25,

@@ -63,7 +63,8 @@ def eval_(
         ),
     ] = None,
     llm: Annotated[
-        str | None, typer.Option(help="openai, google or a URL, for memory and answers; unset: EDEN_LLM")
+        str | None,
+        typer.Option(help="openai, anthropic, google or a URL, for memory and answers; unset: EDEN_LLM"),
     ] = None,
     reader: Annotated[
         str | None,

@@ -195,7 +195,7 @@ class SameModel:
 async def mem0_memory(setup: EvalSetup) -> AsyncGenerator[Mem0Memory]:
     """Open an empty memory; EdenError where mem0 is not installed, or no model is named."""
     if setup.models.named(None) is None:
-        raise EdenError("mem0 needs a language model", "Name one: --llm openai, google or a URL.")
+        raise EdenError("mem0 needs a language model", "Name one: --llm openai, anthropic, google or a URL.")
     same = SameModel(setup.models, asyncio.get_running_loop())
     dimensions = (await setup.models.vectors(["."])).shape[1]
     memory = await asyncio.to_thread(_opened, setup.folder, dimensions, same)

@@ -192,7 +192,7 @@ def shared_cost(total: Decimal | None, weights: Sequence[int]) -> list[Decimal |
     return [part * CENTS for part in shared(int(total / CENTS), weights)]
 
 
-OWN_IDS = frozenset({"openai", "google"})
+OWN_IDS = frozenset({"openai", "anthropic", "google"})
 
 SMALL = 1_000
 """Tokens of a short call, below every tier from which prices rise."""
@@ -257,7 +257,8 @@ def _cost(provider: str, model: str, tokens: Tokens, at: datetime | None = None)
 
     usage = genai_prices.Usage(
         input_tokens=tokens.input,
-        cache_read_tokens=min(tokens.cached, tokens.input),
+        cache_read_tokens=(cached := min(tokens.cached, tokens.input)),
+        cache_write_tokens=min(tokens.written, tokens.input - cached),
         output_tokens=tokens.output,
     )
     try:

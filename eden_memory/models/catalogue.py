@@ -27,7 +27,7 @@ OFFLINE = "offline"
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A chat model and where it is: `offline`, `openai`, `google`, or the base URL of an endpoint."""
+    """A chat model and where it is: `offline`, `openai`, `anthropic`, `google`, or the base URL of an endpoint."""
 
     provider: str
     model: str | None
@@ -51,6 +51,7 @@ class EmbeddingModel:
 
 CHAT: Mapping[str, Mapping[Slot, str]] = {
     "openai": {"fast": "gpt-5-mini", "free": "gpt-5-mini", "paid": "gpt-5.1"},
+    "anthropic": {"fast": "claude-haiku-5-5", "free": "claude-haiku-5-5", "paid": "claude-sonnet-5-5"},
     "google": {
         "fast": "gemini-3-flash-preview",
         "free": "gemini-3-flash-preview",
@@ -201,7 +202,7 @@ def demand_models(settings: Settings) -> None:
 def check_url(setting: str, value: str) -> None:
     """An EdenError where it is no endpoint. What is no URL is not shown: it might be a key."""
     if not is_url(value):
-        first = "offline" if setting == "EDEN_LLM" else "local, multilingual"
+        first = "offline, anthropic" if setting == "EDEN_LLM" else "local, multilingual"
         raise EdenError(
             f"{setting} names neither a provider nor a URL",
             f"It may be {first}, openai, google, or the base URL of an OpenAI-compatible endpoint.",
@@ -243,6 +244,11 @@ def embedding_model(settings: Settings) -> EmbeddingModel | None:
     if embedder in LOCAL_MODELS:
         return None
     default = EMBEDDINGS.get(embedder)
+    if embedder in CHAT and default is None:
+        raise EdenError(
+            f"{embedder} has no models of vectors",
+            "Name its provider, as in EDEN_MODELS_EMBEDDINGS=openai:text-embedding-3-small.",
+        )
     if not name and default is None:
         raise EdenError(
             f"no model of vectors is named for {provider_name(embedder)}", "Set EDEN_MODELS_EMBEDDINGS=…."
@@ -267,13 +273,14 @@ def _embeddings_at(settings: Settings) -> tuple[str, str] | None:
 
 VARIABLES: Mapping[str, Sequence[str]] = {
     "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
     "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
 }
 """The variables in which each provider's own tools look, in their order."""
 
 
 def key_of(provider: str) -> str:
-    """Return the key of `openai` or `google`; EdenError if there is none."""
+    """Return the key of `openai`, `anthropic` or `google`; EdenError if there is none."""
     found = key_in(*VARIABLES[provider])
     if found is None:
         names = " or ".join(VARIABLES[provider])

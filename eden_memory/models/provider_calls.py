@@ -2,7 +2,8 @@
 
 Sources: OpenAI's API reference, `reasoning_effort` (gpt-5.1 and later know `none`, not `minimal`; earlier ones the
 other way round; o models begin at `low`); Google's guide to thinking (levels since Gemini 3, a budget of tokens
-for 2.5, and the budgets that its OpenAI-compatible endpoint takes the same words for).
+for 2.5, and the budgets that its OpenAI-compatible endpoint takes the same words for); Anthropic's page on effort
+(its models since Opus 4.5, Sonnet 4.6 and Haiku 5.5).
 """
 
 import re
@@ -35,12 +36,16 @@ class PromptTurn:
 
 
 class Tokens(NamedTuple):
-    """The tokens that the provider counted; `cached` is a part of `input`, `reasoning` of `output`."""
+    """The tokens that the provider counted; `cached` is a part of `input`, `reasoning` of `output`.
+
+    `written`: the part of `input` that was stored in the provider's cache, where that has a price of its own.
+    """
 
     input: int = 0
     cached: int = 0
     output: int = 0
     reasoning: int = 0
+    written: int = 0
 
     def plus(self, other: "Tokens") -> "Tokens":
         """Return the sum of two counts."""
@@ -83,7 +88,7 @@ class ProviderConnection(Protocol):
 
     @property
     def name(self) -> str:
-        """`openai`, `google`, or the host of a compatible endpoint."""
+        """`openai`, `anthropic`, `google`, or the host of a compatible endpoint."""
         ...
 
     async def close(self) -> None:
@@ -234,6 +239,18 @@ def google_thinking(model: str, effort: Effort | None) -> Level | int | None:
     if name.startswith("gemini-2.5"):
         return max(BUDGETS[effort], LEAST_BUDGET_OF_PRO if "-pro" in name else 0)
     return None
+
+
+TAKEN_BY_ANTHROPIC = re.compile(
+    r"claude-(fable-|mythos-|opus-(4-[5-9]|[5-9])|sonnet-(4-[6-9]|[5-9])|haiku-[5-9]).*"
+)
+
+
+def anthropic_effort(model: str, effort: Effort | None) -> Effort | None:
+    """Return the nearest level that one of Anthropic's models accepts; None: it accepts none."""
+    if effort is None or not TAKEN_BY_ANTHROPIC.fullmatch(model):
+        return None
+    return "low" if effort in ("none", "minimal") else effort
 
 
 MOST = 3_600.0

@@ -9,6 +9,7 @@ import httpx2
 from eden_memory.errors import needs
 from eden_memory.models.breaker import LONGEST
 from eden_memory.models.catalogue import (
+    CHAT,
     LOCAL_MODELS,
     EmbeddingModel,
     asked_for,
@@ -25,6 +26,7 @@ from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
 from eden_memory.settings import API_KEY, Settings
 
 if TYPE_CHECKING:
+    from eden_memory.models.anthropic import AnthropicConnection
     from eden_memory.models.google import GoogleConnection
     from eden_memory.models.openai import OpenAIWire
 
@@ -39,7 +41,7 @@ SPARE = 8
 MOST_IDLE = 24
 """Connections kept open without a call: the pool looks at each of them whenever a call begins or ends."""
 
-QUIET = ("openai", "google_genai", "httpx2", "httpcore2")
+QUIET = ("openai", "anthropic", "google_genai", "httpx2", "httpcore2")
 """Loggers of the SDKs; at debug level they would log prompts and answers."""
 
 
@@ -70,7 +72,7 @@ class Providers:
             self.chat(provider)
 
     def chat(self, provider: str) -> ChatProvider:
-        """The chat models of `openai`, `google` or an endpoint; EdenError for a missing key or no URL."""
+        """Return a provider's or endpoint's chat models; EdenError for a missing key or no URL."""
         if provider not in self._chats:
             self._chats[provider] = self._chat(provider)
         return self._chats[provider]
@@ -84,6 +86,10 @@ class Providers:
     def _chat(self, provider: str) -> ChatProvider:
         effort = self._settings.models.effort
         _need_sdk(provider)
+        if provider == "anthropic":
+            from eden_memory.models.anthropic import AnthropicChat  # noqa: PLC0415 - an extra, and large
+
+            return AnthropicChat(self._anthropic(), effort)
         if provider == "google":
             from eden_memory.models.google import GoogleChat  # noqa: PLC0415 - an extra, and large
 
@@ -111,6 +117,13 @@ class Providers:
 
         return wire_to_openai(key_of("openai"), self._pool("openai"), self._longest, self._base_url)
 
+    def _anthropic(self) -> "AnthropicConnection":
+        from eden_memory.models.anthropic import AnthropicConnection  # noqa: PLC0415 - see above
+
+        return AnthropicConnection(
+            key_of("anthropic"), self._pool("anthropic"), self._longest, self._base_url
+        )
+
     def _google(self) -> "GoogleConnection":
         from eden_memory.models.google import GoogleConnection  # noqa: PLC0415 - see above
 
@@ -137,7 +150,7 @@ class Providers:
 
 def _need_sdk(provider: str) -> None:
     """MissingExtra where its SDK is not installed; OpenAI's speaks to compatible endpoints too."""
-    needs("google" if provider == "google" else "openai", f"the provider {provider_name(provider)}")
+    needs(provider if provider in CHAT else "openai", f"the provider {provider_name(provider)}")
 
 
 def connections(at_once: int, seconds: float) -> httpx2.AsyncClient:

@@ -33,7 +33,7 @@ ONCE = {"topics", "setup"}
 """Services that end when their work is done."""
 DOORS = {"api"}
 """Answers requests of people and programs."""
-KEYS = {"OPENAI_API_KEY", "GEMINI_API_KEY", "EDEN_API_KEY"}
+KEYS = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "EDEN_API_KEY"}
 """Variables that are no settings: keys are taken from the environment alone."""
 LOCKS = ("requirements.lock", "requirements-runtime.lock", "requirements-build.lock")
 
@@ -265,6 +265,7 @@ def test_the_image_can_do_what_its_extras_are_for() -> None:
         "fastapi",
         "mcp",
         "openai",
+        "anthropic",
         "google-genai",
         "watchfiles",
         "opentelemetry-sdk",

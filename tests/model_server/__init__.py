@@ -1,4 +1,4 @@
-"""A model server for tests: speaks the wire formats of OpenAI and Google to the real SDKs, from a script.
+"""A model server for tests: speaks the wire formats of OpenAI, Anthropic and Google to the real SDKs, from a script.
 
 In a test, in the test's own event loop:
 
@@ -26,7 +26,8 @@ As a process of its own, for benchmarks and chaos (prints its address as the fir
         models.change(outage=True)
         models.counts()["outcomes"]
 
-Addresses: `openai_url` (…/v1) for OpenAI's SDK and for `EDEN_LLM`, `google_url` for google-genai's `base_url`.
+Addresses: `openai_url` (…/v1) for OpenAI's SDK and for `EDEN_LLM`, `google_url` for google-genai's `base_url`,
+`anthropic_url` for that of Anthropic's SDK.
 `GET /control` counts and configuration, `POST /control` changes fields of the configuration (`{"reset": true}`
 sets the counts to zero), `GET /control/prompts` what became of every prompt, by its hash.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from tests.model_server import wire_google, wire_openai, wire_responses
+from tests.model_server import wire_anthropic, wire_google, wire_openai, wire_responses
 from tests.model_server.config import Config
 from tests.model_server.model import Model
 from tests.model_server.script import Script, default_script
@@ -18,9 +18,10 @@ from tests.model_server.wire_local import local_path
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 GOOGLE = re.compile(r"^/v1\w*/models/([^/]+):(generateContent|embedContent|batchEmbedContents)$")
-OPENAI: dict[str, tuple[Wire, Callable[[Any], Chat | Embed]]] = {
+PATHS: dict[str, tuple[Wire, Callable[[Any], Chat | Embed]]] = {
     "/v1/chat/completions": (wire_openai, wire_openai.read_chat),
     "/v1/responses": (wire_responses, wire_responses.read_response),
+    "/v1/messages": (wire_anthropic, wire_anthropic.read_message),
     "/v1/embeddings": (wire_openai, wire_openai.read_embed),
 }
 
@@ -80,8 +81,8 @@ def _read(path: str, body: bytes) -> tuple[Wire, Chat | Embed | Problem]:
             return wire, wire_google.read_chat(google[1], content)
         if google:
             return wire, wire_google.read_embed(google[1], content)
-        if path in OPENAI:
-            wire, read = OPENAI[path]
+        if path in PATHS:
+            wire, read = PATHS[path]
             return wire, read(content)
     except (KeyError, TypeError, ValueError) as error:
         return wire, Problem("bad_request", says=f"Test: cannot read the request: {error!r}")

@@ -32,6 +32,11 @@ class Serving(ModelServer):
         return f"{self.url}/v1"
 
     @property
+    def anthropic_url(self) -> str:
+        """For Anthropic's SDK."""
+        return self.url
+
+    @property
     def google_url(self) -> str:
         """For google-genai."""
         return self.url

@@ -1,4 +1,4 @@
-"""What both wire formats have in common: a chat request read, a reply to be written, a refusal of the request."""
+"""What all wire formats have in common: a chat request read, a reply to be written, a refusal of the request."""
 
 import hashlib
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class Problem:
 
 
 class Wire(Protocol):
-    """How one provider words its responses; the modules `wire_openai` and `wire_google` are such."""
+    """How one provider words its responses; the modules `wire_*` are such."""
 
     def cache_rule(self, model: str) -> CacheRule:
         """The provider's cache of prompts, as documented for a model."""

@@ -90,7 +90,8 @@ These are no settings: they stand in `eden_memory/limits.py`. Numbers that only 
 timeouts) stand in the module that uses them.
 """
 TOP = {
-    "llm": "`offline` (rules, no model), `openai`, `google`, or the base URL of an OpenAI-compatible endpoint",
+    "llm": "`offline` (rules, no model), `openai`, `anthropic`, `google`, or the base URL of an OpenAI-compatible "
+    "endpoint",
     "embedder": "`local`, `multilingual`, `openai`, `google` or a URL; unset: the provider of `EDEN_LLM` if it has "
     "one, else local",
 }

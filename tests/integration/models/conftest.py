@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from eden_memory.models.anthropic import AnthropicChat, AnthropicConnection
 from eden_memory.models.google import GoogleChat, GoogleConnection, GoogleEmbeddings
 from eden_memory.models.openai import CompatibleChat, OpenAIChat, OpenAIEmbeddings, wire_to, wire_to_openai
 from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
@@ -24,6 +25,8 @@ def chat_of(kind: str, url: str, seconds: float = SECONDS) -> ChatProvider:
     pool = connections(64, seconds)
     if kind == "openai":
         return OpenAIChat(wire_to_openai(KEY, pool, seconds, f"{url}/v1"))
+    if kind == "anthropic":
+        return AnthropicChat(AnthropicConnection(KEY, pool, seconds, url))
     if kind == "google":
         return GoogleChat(GoogleConnection(KEY, pool, seconds, url))
     return CompatibleChat(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds))
@@ -38,7 +41,7 @@ def embeddings_of(kind: str, url: str, dimensions: int | None, seconds: float = 
     return OpenAIEmbeddings(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds), dimensions)
 
 
-@pytest.fixture(params=["openai", "google", "compatible"])
+@pytest.fixture(params=["openai", "anthropic", "google", "compatible"])
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 

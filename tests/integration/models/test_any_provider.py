@@ -1,4 +1,4 @@
-"""Any role at any provider: two endpoints, OpenAI and Google side by side, each over its real SDK."""
+"""Any role at any provider: two endpoints, OpenAI, Anthropic and Google side by side, each over its real SDK."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -69,13 +69,15 @@ async def test_two_endpoints_are_asked_the_same_and_their_answers_are_told_apart
     assert [one.model for one in kept] == ["m", "m"]
 
 
-async def test_openai_and_google_serve_their_roles_at_their_prices(
+async def test_openai_anthropic_and_google_serve_their_roles_at_their_prices(
     make: Make, models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models.script = merged
     for name, value in {
         "OPENAI_API_KEY": "sk-o",
         "OPENAI_BASE_URL": models.openai_url,
+        "ANTHROPIC_API_KEY": "a",
+        "ANTHROPIC_BASE_URL": models.anthropic_url,
         "GEMINI_API_KEY": "g",
         "GOOGLE_GEMINI_BASE_URL": models.google_url,
     }.items():
@@ -85,11 +87,16 @@ async def test_openai_and_google_serve_their_roles_at_their_prices(
     def priced_by(provider: str, model: str, _tokens: object) -> None:
         priced.append((provider, model))
 
-    made = make(settings(facts="openai:gpt-5-mini", reflections="google"), price=priced_by)
+    made = make(
+        settings(facts="openai:gpt-5-mini", decisions="anthropic", reflections="google"), price=priced_by
+    )
     await ask(made, "facts")
+    await ask(made, "decisions")
+    assert models.last_headers["authorization"] == "Bearer a"
     await ask(made, "reflections", tier=1)
     await ask(made, "consolidation")
-    assert priced == [("openai", "gpt-5-mini"), ("google", "gemini-3.1-pro-preview")]
+    anthropic = ("anthropic", "claude-haiku-5-5")
+    assert priced == [("openai", "gpt-5-mini"), anthropic, ("google", "gemini-3.1-pro-preview")]
 
 
 async def test_an_outage_of_one_endpoint_leaves_the_other_alone(

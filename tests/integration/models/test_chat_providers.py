@@ -1,22 +1,28 @@
 """Every fault against every chat adapter, through the real SDKs."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 
 import pytest
 
 from eden_memory.errors import PermanentError
+from eden_memory.models.call_accounts import Prices
 from eden_memory.models.provider_calls import CallFailed, ChatProvider, Completion, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
 from tests.integration.models.conftest import KEY, chat_of
+from tests.model_server import wire_anthropic
 from tests.model_server.config import FaultName
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, until
+from tests.model_server.wire import Problem
 
 CACHES = [
     ("openai", "m-1", 1_024, 128),
     ("compatible", "m-1", 1_024, 128),
+    ("anthropic", "claude-haiku-4-5", 4_096, 1),
+    ("anthropic", "claude-sonnet-5-5", 1_024, 1),
     ("google", "gemini-2.5-flash", 2_048, 1),
     ("google", "gemini-3.5-flash", 4_096, 1),
 ]
@@ -66,6 +72,7 @@ async def test_the_beginning_of_a_prompt_seen_before_counts_as_cached_from_the_p
         first = await chat.complete(model, system, CONVERSATION, ExtractedFacts)
         other = await chat.complete(model, system, (PromptTurn("user", "[1] 9:00 Tom: no"),), ExtractedFacts)
         assert first.tokens.cached == 0
+        assert first.tokens.written <= first.tokens.input
         if system == short:
             assert other.tokens.cached == 0
         else:
@@ -93,7 +100,7 @@ async def test_a_repair_sends_the_earlier_answer_and_the_error(chat: ChatProvide
         ("rate_limited", "rate_limited", "429"),
         ("quota", "rate_limited", "429"),
         ("error", "provider_error", "500"),
-        ("overloaded", "provider_error", "503"),
+        ("overloaded", "provider_error", "503|529 overloaded_error"),
         ("drop", "provider_error", "connection failed"),
         ("malformed", "provider_error", "unreadable"),
         ("unauthorized", "provider_error", "key"),
@@ -218,7 +225,7 @@ async def test_what_the_environment_says_of_openai_does_not_go_to_another_endpoi
     assert not any("mine" in value for value in models.last_headers.values())
 
 
-THOUGHTS = {"openai": 0, "google": 24_576, "compatible": 2_048}
+THOUGHTS = {"openai": 0, "anthropic": 24_576, "google": 24_576, "compatible": 2_048}
 """What a model may think beyond its answer; `m-1` at OpenAI is none that thinks."""
 
 
@@ -232,3 +239,40 @@ async def test_an_answer_is_bounded_with_room_for_thoughts(
     cut = await chat.complete("m-1", SYSTEM, CONVERSATION, ExtractedFacts, 2)
     assert cut.finish == "truncated"
     assert len(cut.text) < len(found.text)
+
+
+async def test_anthropic_s_cache_is_asked_for_and_what_is_stored_there_is_priced(models: Serving) -> None:
+    chat = chat_of("anthropic", models.url)
+    found = await chat.complete("claude-haiku-5-5", "w " * 4_000, CONVERSATION, ExtractedFacts)
+    (block,) = json.loads(models.last_body)["system"]
+    assert block["cache_control"] == {"type": "ephemeral"}
+    assert found.tokens.written > 2_000
+    price = Prices().cost
+    plain, dearer = (
+        price("anthropic", "claude-haiku-5-5", tokens)
+        for tokens in (found.tokens._replace(written=0), found.tokens)
+    )
+    assert plain is not None
+    assert dearer is not None
+    assert 0 < plain < dearer < 2 * plain
+    await chat.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "says"),
+    [
+        (400, "invalid_request_error", "Your credit balance is too low to access the API."),
+        (400, "invalid_request_error", "You have reached your specified workspace API usage limits."),
+        (402, "billing_error", "There is an issue with your billing."),
+    ],
+)
+async def test_an_account_without_money_says_nothing_about_the_question(
+    models: Serving, monkeypatch: pytest.MonkeyPatch, status: int, kind: str, says: str
+) -> None:
+    monkeypatch.setitem(wire_anthropic.PROBLEMS, "bad_request", (status, kind, None))
+    monkeypatch.setattr(models, "_problem", lambda *_: Problem("bad_request", says=says))
+    chat = chat_of("anthropic", models.url)
+    with pytest.raises(CallFailed, match="used up") as raised:
+        await ask(chat)
+    assert raised.value.outcome == "rate_limited"
+    await chat.close()

@@ -30,7 +30,7 @@ SCOPES = (ScopeBrief("agent"), ScopeBrief("user"), ScopeBrief("session"), ScopeB
 TWO = tuple(DatedText(AT, text) for text in ("second of all", "third of all"))
 
 
-@pytest.fixture(params=["openai", "google"])
+@pytest.fixture(params=["openai", "anthropic", "google"])
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.models.provider_calls import EFFORTS, google_thinking, openai_effort
+from eden_memory.models.provider_calls import EFFORTS, anthropic_effort, google_thinking, openai_effort
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,24 @@ def test_google_is_sent_a_level_or_a_budget_as_the_model_takes_it(
     assert [google_thinking(model, effort) for effort in EFFORTS] == taken
 
 
+@pytest.mark.parametrize(
+    ("model", "taken"),
+    [
+        ("claude-haiku-5-5", ["low", "low", "low", "medium", "high"]),
+        ("claude-opus-4-5-20251101", ["low", "low", "low", "medium", "high"]),
+        ("claude-sonnet-4-6", ["low", "low", "low", "medium", "high"]),
+        ("claude-haiku-4-5-20251001", [None] * 5),
+        ("claude-sonnet-4-5", [None] * 5),
+        ("claude-opus-4-1", [None] * 5),
+    ],
+)
+def test_anthropic_is_sent_the_nearest_effort_that_the_model_takes(
+    model: str, taken: list[str | None]
+) -> None:
+    assert [anthropic_effort(model, effort) for effort in EFFORTS] == taken
+
+
 def test_unset_nothing_is_sent() -> None:
+    assert anthropic_effort("claude-haiku-5-5", None) is None
     assert openai_effort("gpt-5-mini", None) is None
     assert google_thinking("gemini-2.5-pro", None) is None

@@ -33,6 +33,8 @@ def settings(llm: str, embedder: str | None = None, **models: str) -> Settings:
         ("google", "reflections", 0, "gemini-3-flash-preview"),
         ("google", "reflections", 1, "gemini-3.1-pro-preview"),
         ("google", "consolidation", 2, "gemini-3.1-pro-preview"),
+        ("anthropic", "decisions", 1, "claude-haiku-5-5"),
+        ("anthropic", "consolidation", 1, "claude-sonnet-5-5"),
         ("openai", "facts", 1, "gpt-5-mini"),
         ("openai", "propagation", 1, "gpt-5.1"),
     ],
@@ -56,9 +58,10 @@ def test_one_model_is_enough_for_an_endpoint_without_defaults() -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("llm", ["openai", "google"])
+@pytest.mark.parametrize("llm", ["openai", "anthropic", "google"])
 def test_every_default_has_a_known_price(llm: str) -> None:
-    for model in (*(choice.model or "" for choice in used_for(settings(llm))), EMBEDDINGS[llm].name):
+    vectors = [EMBEDDINGS[llm].name] if llm in EMBEDDINGS else []
+    for model in (*(choice.model or "" for choice in used_for(settings(llm))), *vectors):
         found = per_million(llm, model)
         assert found is not None
         assert found.input > 0
@@ -68,6 +71,10 @@ def test_vectors_come_from_the_provider_asked_for_unless_set_apart() -> None:
     assert embedder_of(settings("offline")) == "local"
     assert embedder_of(settings("openai")) == "openai"
     assert embedder_of(settings("openai", "local")) == "local"
+    assert embedder_of(settings("anthropic")) == "local"
+    assert embedder_of(settings("anthropic", embeddings="openai:text-embedding-3-small")) == "openai"
+    with pytest.raises(EdenError, match="anthropic has no models of vectors"):
+        embedding_model(settings("anthropic", embeddings="text-embedding-3-small"))
     assert embedder_of(settings(URL)) == "local"
     assert embedder_of(settings(URL, embeddings="some")) == URL
     assert embedding_model(settings("offline")) is None
