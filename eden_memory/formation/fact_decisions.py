@@ -101,9 +101,11 @@ class Comparison:
             return _refusal(
                 choice.decision, "it did so for many facts, and these two have too little in common"
             )
-        if same and _numbers(new) - _numbers(known):
-            return _refusal(choice.decision, "the new fact names another number")
         one_alone = late and text in (normalised(new), normalised(known))
+        own, other = _numbers(new) - _numbers(known), _numbers(known) - _numbers(new)
+        drops = one_alone and (text == normalised(known) or bool(_words(known) - _words(new)))
+        if own and (same or (drops and not other)):  # a number against none contradicts nothing
+            return _refusal(choice.decision, "the new fact names another number")
         later, earlier = (known, new) if late else (new, known)
         merges = choice.text is None or same or one_alone or _merges(choice.text, later, earlier)
         if not merges:

@@ -106,6 +106,19 @@ async def test_a_merged_text_names_the_number_of_what_was_said_later() -> None:
     assert (event.decision, kit.memory.texts(), event.valid_from) == ("UPDATE", [merged], at(500))
 
 
+async def test_a_number_that_the_later_statement_does_not_contradict_stays() -> None:
+    older, newer = "rent rent rent flat with garden 900 euros", "rent rent rent flat with garden"
+
+    def answered(material: DecisionMaterial) -> list[FactDecision]:
+        return [said(1, "UPDATE", 1, newer)] if material.known else []
+
+    kit = bench(answered)
+    await kit.decide(proposal("may", newer, minutes=900, said=500))
+    (event,) = await kit.decide(proposal("january", older, minutes=910, said=100))
+    assert (event.decision, event.retired_at) == ("ADD", None)
+    assert kit.memory.texts() == [newer, older]
+
+
 @pytest.mark.parametrize("known", ["", "outside"])
 async def test_a_value_that_comes_back_within_one_decision_holds_alone(known: str) -> None:
     kit = bench()

@@ -64,6 +64,8 @@ OTHER = [
     ("Ann Berg's team has 3 offices.", "Ann Berg's team grew to 12 people.", 0.93),
     ("Ann Berg lives in Lund.", "Ann Berg moved to Oslo in May 2024.", 0.93),
     ("Ann Berg's desk is on the first floor.", "Ann Berg's desk moved to Friday.", 0.93),
+    ("User lives in Oslo.", "User moved to Marketing.", 0.73),
+    ("Ann Berg lives in Oslo.", "Ann Berg has moved to Customer Support.", 0.9),
 ]
 
 
