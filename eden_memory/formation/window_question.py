@@ -360,7 +360,9 @@ class WindowQuestions:
     async def may_judge(self, found: WindowAnswers[A]) -> bool:
         """Return whether the judgement of all answers may share what users said; the offline rules' may."""
         for answered in found.answers:  # scopes with a prompt of their own may have another model
-            if answered.call is not None and not await self._sharing.may_judge(answered.provider, answered.call):
+            if answered.call is not None and not await self._sharing.may_judge(
+                answered.provider, answered.call
+            ):
                 return False
         return True
 
