@@ -43,7 +43,7 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
-from eden_memory.stages.stage import Delivery, Result
+from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.windows.formation_requests import Windows
 
 STAGE = "reflection-extraction"
@@ -80,7 +80,7 @@ class ReflectionExtraction:
         self._streams, self._snapshots, self._model = streams, snapshots, model
         self._forgetting, self._fence, self._limits = forgetting, fence, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Decision:
         """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event
