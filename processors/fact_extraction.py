@@ -126,11 +126,11 @@ class FactExtraction:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        judge = await self._questions.may_judge(answers)
-        assignment = question.assignment(self._limits.fact_words, fence, judge, self._limits.facts)
+        assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         facts: list[ExtractedFact] = []
         for answered in answers.answers:
-            stated = assignment.assign(answered.value.facts, marks)
+            judge = await self._questions.may_judge(answered)
+            stated = assignment.assign(answered.value.facts, marks, judge=judge)
             assigned = [item for item in stated if item.scope not in past]
             for item in stated:
                 if item.scope in past:

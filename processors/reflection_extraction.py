@@ -141,12 +141,12 @@ class ReflectionExtraction:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        judge = await self._questions.may_judge(answers)
-        assignment = question.assignment(self._limits.reflection_words, fence, judge)
+        assignment = question.assignment(self._limits.reflection_words, fence)
         by_scope: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
         for answered in answers.answers:
-            assigned = assignment.assign(answered.value.reflections, marks)
+            judge = await self._questions.may_judge(answered)
+            assigned = assignment.assign(answered.value.reflections, marks, judge=judge)
             call = shared_call(answered.call, len(assigned))
             for item in assigned:
                 position = answers.first + by_scope[item.scope.key]

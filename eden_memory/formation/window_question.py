@@ -93,7 +93,6 @@ class WindowQuestion:
         self,
         item_words: int,
         fence: str,
-        judge: bool,
         most_together: int | None = None,
     ) -> ScopeAssignment:
         """Return the assignment of an answer's items, limited to each scope's own number of them."""
@@ -110,9 +109,8 @@ class WindowQuestion:
             self.shared_roles,
             SharingChecks(
                 self.called | self.known.names,
-                judge,
-                self.known.given,
-                tuple(old.text for old in self.known.taken_back),
+                given=self.known.given,
+                taken_back=tuple(old.text for old in self.known.taken_back),
             ),
         )
 
@@ -364,9 +362,8 @@ class WindowQuestions:
             raise min(errors, key=lambda error: isinstance(error, PermanentError))  # retried, if any is
         return WindowAnswers(answers, failed="; ".join(failed) or None)
 
-    async def may_judge(self, found: WindowAnswers[A]) -> bool:
-        """Return whether the answers' judgement may share what users said; the offline rules' may."""
-        (answered, *_) = found.answers  # all of one model and prompt
+    async def may_judge(self, answered: Answered[A]) -> bool:
+        """Return whether an answer's judgement may share what users said; the offline rules' may."""
         return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
 
 
