@@ -106,7 +106,10 @@ async def test_what_an_untried_prompt_judges_is_not_shared_beside_one_that_was_t
     }
     assert [fact.not_shared for fact in extracted.facts] == [None, "untried_model"]
     formed, _ = await own.reflections(extracted)
-    assert {one.scope: one.not_shared for one in formed} == {AGENT_SCOPE: None, USER_SCOPE: "untried_model"}
+    assert {one.scope.key: one.not_shared for one in formed} == {
+        AGENT_SCOPE.key: None,
+        USER_SCOPE.key: "untried_model",
+    }
 
 
 @pytest.mark.parametrize(
