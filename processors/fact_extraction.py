@@ -32,7 +32,7 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery, Result
+from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.windows.formation_requests import Windows
 
 STAGE = "fact-extraction"
@@ -72,7 +72,7 @@ class FactExtraction:
         self._model, self._forgetting, self._fence = model, forgetting, fence
         self._clock, self._limits = clock, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Decision:
         """Extract the facts of one window."""
         (delivery,) = deliveries
         if not isinstance(delivery.event, FormationRequested):
@@ -122,15 +122,15 @@ class FactExtraction:
         past: frozenset[Scope],
         answers: WindowAnswers[ExtractedFacts],
         fence: str,
-    ) -> Result:
+    ) -> Sequence[Emitted] | Decision:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        judge = await self._questions.may_judge(answers)
-        assignment = question.assignment(self._limits.fact_words, fence, judge, self._limits.facts)
+        assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         facts: list[ExtractedFact] = []
         for answered in answers.answers:
-            stated = assignment.assign(answered.value.facts, marks)
+            judge = await self._questions.may_judge(answered)
+            stated = assignment.assign(answered.value.facts, marks, judge=judge)
             assigned = [item for item in stated if item.scope not in past]
             for item in stated:
                 if item.scope in past:

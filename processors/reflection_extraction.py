@@ -43,7 +43,7 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
-from eden_memory.stages.stage import Delivery, Result
+from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.windows.formation_requests import Windows
 
 STAGE = "reflection-extraction"
@@ -80,7 +80,7 @@ class ReflectionExtraction:
         self._streams, self._snapshots, self._model = streams, snapshots, model
         self._forgetting, self._fence, self._limits = forgetting, fence, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Decision:
         """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event
@@ -141,12 +141,12 @@ class ReflectionExtraction:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        judge = await self._questions.may_judge(answers)
-        assignment = question.assignment(self._limits.reflection_words, fence, judge)
+        assignment = question.assignment(self._limits.reflection_words, fence)
         by_scope: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
         for answered in answers.answers:
-            assigned = assignment.assign(answered.value.reflections, marks)
+            judge = await self._questions.may_judge(answered)
+            assigned = assignment.assign(answered.value.reflections, marks, judge=judge)
             call = shared_call(answered.call, len(assigned))
             for item in assigned:
                 position = answers.first + by_scope[item.scope.key]

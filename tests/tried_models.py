@@ -1,5 +1,6 @@
 """Models of tests that count as tried by `eden models check`."""
 
+from collections.abc import Collection
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -27,10 +28,15 @@ EVERY_MODEL_TRIED = EveryModelTried()
 
 
 async def passed(
-    memory: AsyncDatabase[dict[str, Any]], names: Names, url: str, *models: str, mistakes: int = 0
+    memory: AsyncDatabase[dict[str, Any]],
+    names: Names,
+    url: str,
+    *models: str,
+    mistakes: int = 0,
+    own: Collection[str] = (),
 ) -> None:
-    """Store how many personal statements these models of an endpoint shared, with every prompt."""
-    used = {*prompts.versions(short=False), *prompts.versions(short=True)}
+    """Store how many personal statements these models of an endpoint shared, with every prompt and these."""
+    used = {*prompts.versions(short=False), *prompts.versions(short=True), *own}
     found = [
         SharingTrial(provider_name(url), model, prompt, 60, mistakes, 60, 60)
         for model in models

@@ -268,12 +268,13 @@ class ScopeAssignment:
     _taken: Counter[str] = field(default_factory=Counter[str], init=False)
 
     def assign(
-        self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
+        self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks, *, judge: bool
     ) -> list[AssignedItem]:
         """Return the items that stand, in order; `marks` are those known once the answer was there.
 
-        The limits count the items of all answers.
+        The limits count the items of all answers. `judge`: whether this one's judgement may share what users said.
         """
+        self.checks = replace(self.checks, judge=judge)
         assigned: list[AssignedItem] = []
         taken = self._taken
         for statement in stated:

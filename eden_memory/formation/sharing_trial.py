@@ -93,9 +93,9 @@ class Judging:
 def judging_models(settings: Settings, streams: Iterable[Stream] = ()) -> dict[tuple[str, str, str], Judging]:
     """Return the (provider, model, prompt) whose judgement counts, also of streams; not those that are rules."""
     short, streams = settings.models.prompts == "short", list(streams)
-    named = {"facts": prompts.FACT_EXTRACTION, "reflections": prompts.REFLECTION_EXTRACTION}
-    used = {role: prompts.SHORT[name] if short else name for role, name in named.items()}
-    tried = {role: {prompt: Judging(role)} for role, prompt in used.items()}
+    named: dict[Role, str] = {"facts": prompts.FACT_EXTRACTION, "reflections": prompts.REFLECTION_EXTRACTION}
+    used: dict[Role, str] = {role: prompts.SHORT[name] if short else name for role, name in named.items()}
+    tried: dict[Role, dict[str, Judging]] = {role: {prompt: Judging(role)} for role, prompt in used.items()}
     if settings.memory.propagation or any(stream.propagation for stream in streams):
         tried["propagation"] = {prompts.PROPAGATION: Judging("propagation")}
         if any((stream.propagation_from or 1) > 1 for stream in streams):

@@ -7,7 +7,7 @@ there is one call for each scope; of a single scope, one for each half of the wi
 from asyncio import gather
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol
+from typing import Generic, Protocol, cast
 
 from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import Streams
@@ -25,11 +25,12 @@ from eden_memory.limits import FormationLimits, label_of
 from eden_memory.metrics import EXTRACTION_SPLITS
 from eden_memory.models.question import A, Answered, Asking, LanguageModel, Prompt, Role, unit_of
 from eden_memory.names import hashed
+from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Decision, Delivery, Emitted, Result
+from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.windows.formation_requests import StoredWindow, Windows
 
 
@@ -92,7 +93,6 @@ class WindowQuestion:
         self,
         item_words: int,
         fence: str,
-        judge: bool,
         most_together: int | None = None,
     ) -> ScopeAssignment:
         """Return the assignment of an answer's items, limited to each scope's own number of them."""
@@ -109,9 +109,8 @@ class WindowQuestion:
             self.shared_roles,
             SharingChecks(
                 self.called | self.known.names,
-                judge,
-                self.known.given,
-                tuple(old.text for old in self.known.taken_back),
+                given=self.known.given,
+                taken_back=tuple(old.text for old in self.known.taken_back),
             ),
         )
 
@@ -192,13 +191,19 @@ class QuestionPart:
         return replace(whole, unit=unit, part_of=of, shown=shown, model=model)
 
     def of_window(self, answered: Answered[A]) -> Answered[A]:
-        """Return an answer with the window's own numbers of messages."""
-        ((name, items),) = vars(answered.value).items()
-        renumbered = [item.model_copy(update={"messages": [*self._numbers(item.messages)]}) for item in items]
+        """Return an answer with the window's own numbers of messages, and without scopes that it did not show."""
+        ((name, listed),) = vars(answered.value).items()
+        items = cast("list[StatedFact | StatedReflection]", listed)
+        shown = {" ".join(label_of(scope).split()) for scope in self.question.scopes.all}
+        named = [item.scope if " ".join(item.scope.split()) in shown else "" for item in items]
+        renumbered = [
+            item.model_copy(update={"messages": [*self._numbers(item)], "scope": label})
+            for item, label in zip(items, named, strict=True)
+        ]
         return replace(answered, value=answered.value.model_copy(update={name: renumbered}))
 
-    def _numbers(self, messages: Sequence[int]) -> Iterator[int]:
-        return (self.numbers[number - 1] for number in messages if 1 <= number <= len(self.numbers))
+    def _numbers(self, item: StatedFact | StatedReflection) -> Iterator[int]:
+        return (self.numbers[number - 1] for number in item.messages if 1 <= number <= len(self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +221,7 @@ class WindowAnswers(Generic[A]):
         """The first of the calls."""
         return self.answers[0].call
 
-    def decision(self, events: Sequence[Emitted], delivery: Delivery) -> Result:
+    def decision(self, events: Sequence[Emitted], delivery: Delivery) -> Sequence[Emitted] | Decision:
         """Return the events; what failed becomes a dead letter beside them."""
         if self.failed is None:
             return events
@@ -357,14 +362,9 @@ class WindowQuestions:
             raise min(errors, key=lambda error: isinstance(error, PermanentError))  # retried, if any is
         return WindowAnswers(answers, failed="; ".join(failed) or None)
 
-    async def may_judge(self, found: WindowAnswers[A]) -> bool:
-        """Return whether the judgement of all answers may share what users said; the offline rules' may."""
-        for answered in found.answers:  # scopes with a prompt of their own may have another model
-            if answered.call is not None and not await self._sharing.may_judge(
-                answered.provider, answered.call
-            ):
-                return False
-        return True
+    async def may_judge(self, answered: Answered[A]) -> bool:
+        """Return whether an answer's judgement may share what users said; the offline rules' may."""
+        return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
 
 
 def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:

@@ -483,7 +483,8 @@ class AskingModel:
         self._note(question, kept, OUTCOMES.get(problem, "invalid"), items=0, again=again)
         question.answers += 1
         question.invalid += problem != TRUNCATED or question.asking.splits
-        if question.asking.splits and question.invalid >= judging.MOST_INVALID_OF_ALL and not question.best:
+        splits = question.asking.splits and problem != REFUSED and question.best is None
+        if splits and question.invalid >= judging.MOST_INVALID_OF_ALL:
             if kept.invalid is None:
                 await self._answers.judged_invalid(kept.id, problem)
             self._readings.hold(question.unit, question.read_before)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from eden_memory.formation import prompts
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.script import Asked, Fault, Said
 from tests.model_server.serving import Serving, serving
+from tests.tried_models import passed
 
 pytestmark = pytest.mark.servers
 CABIN, HOLDS, NEEDS = (
@@ -111,6 +113,37 @@ async def test_a_shard_of_an_agent_that_learns_nothing_collects_from_users_and_s
         assert "pricing" in await eden(running.settings, "stream", "list", "--agent", AGENT)
         await eden(running.settings, "stream", "off", AGENT, "shard:pricing")
         await running.shows(bobs, "bob", without=["MemoryShard", "shard pricing"])
+
+
+async def test_a_shard_with_prompts_of_its_own_is_asked_for_by_them_and_shows_its_version(
+    settings: Settings,
+) -> None:
+    model, lists = Listening(), "List prices as {kind}, in {words} words."
+    named = prompts.FACT_EXTRACTION, prompts.REFLECTION_EXTRACTION
+    async with listening(settings, model) as running:
+        own = [prompts.own_name(name, lists) for name in named]
+        place = running.database, running.settings.names, running.settings.llm
+        await passed(*place, "shard-model", own=own)  # as `eden models check --sharing` does
+        await running.service.set_stream(
+            "shard:pricing",
+            sharing="team",
+            threshold=1,
+            version_line=True,
+            extraction_model="shard-model",
+            extraction_prompt=lists,
+            consolidation_prompt="A table of prices, in {words} words.",
+        )
+        adas, bobs = await running.session("ada"), await running.session("bob")
+        notes = f"fact shard:pricing: {CABIN}", f"note shard:pricing: {NEEDS}", "note session: On prices."
+        await running.told(adas, "ada", *notes, "fact user: Ada owes 300 euros.")
+        await running.shows(bobs, "bob", "[VERSION 1]", NEEDS, f"- [shard pricing] {CABIN}")
+        assert await running.facts("ada") == ["Ada owes 300 euros."]
+        asked = {one.model: one.system for one in model.of("facts")}
+        assert "List prices as facts, in 30 words." in asked.pop("shard-model")
+        assert all("shard:pricing" not in system for system in asked.values())
+        (about_blob,) = (one for one in model.of("consolidation") if "A table of prices" in one.system)
+        assert "in 600 words" in about_blob.system
+        assert await running.dead() == []
 
 
 def counted(how: str) -> float:

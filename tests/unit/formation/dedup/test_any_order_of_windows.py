@@ -22,7 +22,16 @@ from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
 from tests.unit.formation.dedup.dedup_kit import Bench, ScriptedModel, at, delivery, said
 from tests.unit.formation.dedup.test_dedup_properties import groups
-from tests.unit.formation.extraction.windows import FENCE, SESSION, USER_SCOPE, Kept, Talk, delivered, fact
+from tests.unit.formation.extraction.windows import (
+    FENCE,
+    SESSION,
+    USER_SCOPE,
+    Kept,
+    Talk,
+    delivered,
+    fact,
+    whole,
+)
 from tests.unit.formation.extraction.windows import ScriptedModel as ExtractionModel
 
 VALUES = st.tuples(st.sampled_from(("gate", "shed")), st.sampled_from(("one", "two", "three")))
@@ -96,7 +105,7 @@ async def proposed(number: int, messages: Sequence[tuple[int, Said]]) -> list[De
     kept = Kept({formation: replace(talk.stored, formation_id=formation, requested=requested)})
     model = ExtractionModel(stating_every_line)
     stage = FactExtraction(kept, kept, model, kept, FENCE, kept)
-    events = await stage([delivered(requested)])
+    events = whole(await stage([delivered(requested)]))
     found = [one for one in events if isinstance(one, FactsProposed)]
     return [delivery(f"proposed-{number}", one, READ_IN) for one in found if one.scope == USER_SCOPE]
 

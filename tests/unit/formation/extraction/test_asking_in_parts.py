@@ -9,9 +9,10 @@ import pytest
 from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.formation.extraction_results import failed_extraction
 from eden_memory.metrics import EXTRACTION_SPLITS
-from eden_memory.models.provider_calls import PromptTurn
+from eden_memory.models.provider_calls import Completion, PromptTurn, Trial
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.events import Event, FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed
 from eden_memory.stages.handler_run import HandlerRun
 from eden_memory.stages.stage import Decision, Emit, Erase
@@ -41,9 +42,17 @@ class Provider(FakeChat):
         self.broken, self.most = broken, most
         self.systems: list[str] = []
 
-    async def complete(self, model, system, turns, *rest, **named):  # type: ignore[no-untyped-def]
+    async def complete(
+        self,
+        model: str,
+        system: str,
+        turns: Sequence[PromptTurn],
+        answer: type[ModelAnswer],
+        most: int | None = None,
+        trials: list[Trial] | None = None,
+    ) -> Completion:
         self.systems.append(system)
-        return await super().complete(model, system, turns, *rest, **named)
+        return await super().complete(model, system, turns, answer, most, trials)
 
     def _says(self, turns: Sequence[PromptTurn]) -> str:
         system = self.systems[-1]
@@ -85,7 +94,7 @@ async def run(
         event = FactsExtracted(cause="e0", window=requested.window(), outcome="empty")
     async with HandlerRun():
         result = await stage([delivered(event, sent_again=sent_again)])
-    decision = result if isinstance(result, Decision) else Decision(result)  # pyright: ignore[reportArgumentType]
+    decision = result if isinstance(result, Decision) else Decision(result)
     events = [one.event if isinstance(one, Emit) else one for one in decision.events]
     return [one for one in events if not isinstance(one, Erase)], dict(decision.refused)
 

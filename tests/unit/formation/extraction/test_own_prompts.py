@@ -1,5 +1,6 @@
 """Streams with prompts, kinds and limits of their own: what is asked, in how many calls, and what is refused."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,17 +11,20 @@ from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import ConsolidationMaterial
 from eden_memory.formation.sharing_trial import judging_models
 from eden_memory.limits import STANDARD, limits_of
-from eden_memory.models.question import Prompt
+from eden_memory.models.question import A, Answered, Asking, Prompt
 from eden_memory.schemas.answers import ExtractedFacts, ModelAnswer, StatedReflections
 from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.provenance import Call
 from eden_memory.settings import Settings
 from tests.unit.formation.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
+    CALL,
     SESSION_SCOPE,
     SHARD_SCOPE,
     USER_SCOPE,
     Bench,
+    Kept,
     ScriptedModel,
     fact,
     reflection,
@@ -69,6 +73,43 @@ async def test_a_scope_with_its_own_prompt_has_a_call_of_its_own_and_its_name_sa
     assert own.model.prompts[-1].name.startswith("reflection-extraction-own/1:")
     assert "every reflections" in own.model.prompts[-1].system
     assert own.model.askings[-1].model == "big"
+
+
+class NamedCalls(ScriptedModel):
+    """Each call bears the name of its prompt."""
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        answer: type[A],
+        asking: Asking,
+        check: Callable[[A], str | None] | None = None,
+    ) -> Answered[A]:
+        answered = await super().ask(prompt, answer, asking, check)
+        return replace(answered, call=CALL.model_copy(update={"prompt": prompt.name}))
+
+
+class OursTried(Kept):
+    """`eden models check` has tried our prompts alone."""
+
+    async def may_judge(self, provider: str | None, call: Call) -> bool:
+        return "-own/" not in call.prompt
+
+
+async def test_what_an_untried_prompt_judges_is_not_shared_beside_one_that_was_tried() -> None:
+    own = Bench(talk("The gate is new.", scopes=SCOPES), NamedCalls(answering), OursTried())
+    own.kept.streams["shard:known outages"] = shard(extraction_prompt=OWN)
+    extracted, proposed = await own.facts()
+    assert texts(proposed) == {
+        AGENT_SCOPE.key: ["The gate of agent is new."],
+        USER_SCOPE.key: ["The gate of shard:known outages is new."],
+    }
+    assert [fact.not_shared for fact in extracted.facts] == [None, "untried_model"]
+    formed, _ = await own.reflections(extracted)
+    assert {one.scope.key: one.not_shared for one in formed} == {
+        AGENT_SCOPE.key: None,
+        USER_SCOPE.key: "untried_model",
+    }
 
 
 @pytest.mark.parametrize(

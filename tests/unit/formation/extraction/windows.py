@@ -33,7 +33,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
-from eden_memory.stages.stage import Delivery
+from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.windows.formation_requests import StoredWindow, refs
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_rule import Closed
@@ -262,7 +262,7 @@ class Bench:
         stage = FactExtraction(
             kept, kept, self.model, kept, FENCE, kept, demote_names=self.demote_names, limits=self.limits
         )
-        first, *rest = await stage([delivered(self.window.requested, sent_again=sent_again)])
+        first, *rest = whole(await stage([delivered(self.window.requested, sent_again=sent_again)]))
         assert isinstance(first, FactsExtracted)
         proposed = [one for one in rest if isinstance(one, FactsProposed)]
         assert len(proposed) == len(rest)
@@ -287,11 +287,17 @@ class Bench:
         cause = extracted or FactsExtracted(
             cause="e0", window=self.window.requested.window(), outcome="empty"
         )
-        events = await stage([delivered(cause)])
+        events = whole(await stage([delivered(cause)]))
         formed = [one for one in events if isinstance(one, ReflectionFormed)]
         closed = [one for one in events if isinstance(one, SessionClosed)]
         assert list(events) == [*formed, *closed], "the session's last word comes last"
         return formed, closed
+
+
+def whole(result: Sequence[Emitted] | Decision) -> Sequence[Emitted]:
+    """The events of an extraction that gave up no part of a window."""
+    assert not isinstance(result, Decision)
+    return result
 
 
 def stating(*facts: StatedFact) -> ScriptedModel:
