@@ -226,7 +226,8 @@ class EarlierRecords:
 
     def _blob(self, item: EarlierMemory, at: datetime) -> ScopeConsolidated:
         text = checked_text(item.text, LONGEST_BLOB)
-        place, words = (item.scope.agent_id, item.scope.kind), words_of(text)
+        place: tuple[str, ScopeKind] = item.scope.agent_id, item.scope.kind
+        words = words_of(text)
         limit = self.limits.scopes[item.scope.kind].blob_words
         if words > limit and item.scope.kind != "shard":
             self.words[place] = max(words, self.words.get(place, 0))
