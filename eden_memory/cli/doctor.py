@@ -22,16 +22,20 @@ from eden_memory.doctor.mapping_checks import (
     judge_documents,
     missing_indexes,
     only_answering,
+    rooms_among,
     sampled,
     sessions_beside,
+    users_beside,
 )
 from eden_memory.doctor.mapping_proposal import samples, turn_lists, two_speakers
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     SessionsProposal,
+    UsersProposal,
     as_toml,
     finding_of_both,
     finding_of_listed,
+    finding_of_users,
     findings_of,
     findings_of_sessions,
     merged,
@@ -139,6 +143,7 @@ class FoundMapping:
     others: Sequence[MessagesCandidate]
     sessions: SessionsProposal | None
     indexes: list[Finding]
+    users: UsersProposal | None = None
 
 
 FILE = Path("eden.toml")
@@ -167,6 +172,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         ProposedPlace(best.database, best.collection, settings.mongodb.database, settings.mongodb.uri),
         len(best.documents),
         found.sessions,
+        found.users,
     )
     typer.echo(proposed, nl=False)
     if failed(findings):
@@ -212,7 +218,8 @@ async def _found(
         sessions = await sessions_beside(client, settings, best, answering)
         listed = sessions is not None and sessions.users is not None
         indexes = await missing_indexes(client, _mapped(settings, best), best.database, listed=listed)
-        return FoundMapping(best, others, sessions, indexes)
+        users = await users_beside(client, _mapped(settings, best), best, sessions)
+        return FoundMapping(best, others, sessions, indexes, users)
 
 
 def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
@@ -230,6 +237,10 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     findings += [finding for finding in judged if finding.check not in named]
     if found.sessions is not None:
         findings += findings_of_sessions(found.sessions)
+    if found.users is not None:
+        findings.append(finding_of_users(found.users))
+    if found.sessions is None or found.sessions.users is None:
+        findings += rooms_among(best.documents, _mapped(settings, best))
     return findings + found.indexes
 
 

@@ -159,7 +159,12 @@ class MessageAuthors:
                     maxTimeMS=most,
                 ),
                 self._messages.find_one(
-                    {paths.session_id: session, paths.role: self._user_side, paths.user_id: None},
+                    {
+                        "$and": [
+                            {paths.session_id: session, paths.user_id: None},
+                            {paths.role: self._user_side},
+                        ]
+                    },
                     {"_id": 1},
                     max_time_ms=most,
                 ),

@@ -24,7 +24,6 @@ from eden_memory.doctor.mapping_proposal import (
     are_several,
     is_one_author,
     json_messages,
-    meaning,
     propose,
     turn_lists,
 )
@@ -32,10 +31,14 @@ from eden_memory.doctor.mongodb_checks import judge_index, judge_session_index
 from eden_memory.doctor.proposed_mapping import (
     NO_FIELD,
     SessionsProposal,
+    UsersProposal,
     finding_of_listed,
+    finding_of_rooms,
     lists_any,
     propose_sessions,
+    propose_users,
 )
+from eden_memory.doctor.role_names import meaning
 from eden_memory.doctor.sampled_fields import is_id
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
@@ -180,6 +183,37 @@ async def sessions_beside(
         key=lambda sessions_proposal: (len(sessions_proposal.paths), sessions_proposal.described),
         default=None,
     )
+
+
+async def users_beside(
+    client: Client, settings: Settings, messages: MessagesCandidate, sessions: SessionsProposal | None
+) -> UsersProposal | None:
+    """The collection of the same database whose ids are those of the users who write; of several the fullest.
+
+    `settings`: with the proposed mapping.
+    """
+    mapping = message_mapping(settings)
+    wrote = (author for document in messages.documents if is_id(author := mapping.participant(document)))
+    ids = list({repr(author): author for author in wrote}.values())[:SESSIONS]
+    found: list[UsersProposal] = []
+    for collection in await _collections(client, settings, messages.database) if ids else ():
+        if collection not in (messages.collection, sessions and sessions.collection):
+            place = _collection(client, messages.database, collection)
+            with suppress(OperationFailure):  # this user may not read it
+                documents = await place.find({"_id": {"$in": ids}}).to_list()
+                proposal = propose_users(collection, documents, len(ids))
+                found += [proposal] if proposal is not None else []
+    return max(found, key=lambda users: (users.described, users.name is not None), default=None)
+
+
+def rooms_among(documents: Iterable[Mapping[str, Any]], settings: Settings) -> list[Finding]:
+    """Say in how many sessions several users write."""
+    mapping, writers = message_mapping(settings), _Named()
+    for document in documents:
+        if (name := mapping.participant(document)) is not None:
+            writers.setdefault(mapping.session_id(document), set()).add(repr(name))
+    several = sum(len(names) > 1 for names in writers.values())
+    return [finding_of_rooms(several, len(writers))] if several else []
 
 
 async def missing_indexes(

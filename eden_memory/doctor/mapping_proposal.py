@@ -1,7 +1,6 @@
 """The mapping that an application's own documents suggest: which field is what, what each role means. Pure."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any, cast
 from bson import ObjectId
 
 from eden_memory.doctor.known_shapes import HALF, KnownShape, at, known_shape
+from eden_memory.doctor.role_names import PAIR, flag_roles, meaning, name_of_role, names_me, role_names
 from eden_memory.doctor.sampled_fields import (
     WORD,
     Row,
@@ -82,7 +82,6 @@ TIME: Weights = {
     **dict.fromkeys(("updated", "edited", "modified", "deleted", "expires", "expire", "seen", "read"), -8),
 }
 
-SAYS_WHO = frozenset({"user", "human", "bot", "assistant", "ai", "me"})
 
 DELETED = frozenset({"deleted", "removed", "revoked", "unsent", "retracted"})
 """Words in the name of a field that marks a message as deleted, as in `deletedAt`, `isDeleted`."""
@@ -110,9 +109,6 @@ AROUND_TEMPORARY = frozenset(
 
 NOTICES = frozenset({("t", name) for name in ("uj", "ul", "ut", "au", "ru", "r", "wm")})
 """Rocket.Chat's field, and its names for notices: who came, left, was added or removed, a room's new name."""
-
-AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
-"""Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +169,12 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     turns = turn_lists(documents) if shape is None else []
     fields = [found for found in sampled_fields(documents) if found.path not in turns]
     if shape is None:
-        role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
-        means = _role_names(role)
+        role = _best(fields, (), _as_role) or next(filter(flag_roles, fields), None)
+        means = role_names(role)
     else:
         means = shape.means(documents)
         role = at(documents, shape.role) if means or not shape.roles else None
-        means = {**_role_names(role), **means}
+        means = {**role_names(role), **means}
     if role is None or (shape is None and _holds_authors(role, means)):
         without = _by_author(documents, fields, _with_roles(documents, fields, None, {}, shape), shape)
         if role is None or without.role is not None:
@@ -189,7 +185,7 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     )
     users, answers = (_authors(documents, fields, first, ours, shape) for ours in ("user", "assistant"))
     doubt, other = "", swapped
-    if _names_me(role):
+    if names_me(role):
         if is_one_author(users) and are_several(answers):
             return _of_one_user(documents, swapped)
         if not (is_one_author(answers) and are_several(users)):
@@ -201,7 +197,7 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
             f"by `{role.path}` one author is the user of all {len(users)} sessions and answers have several authors, "
             "as if users and agent were swapped"
         )
-    if not doubt and shape is None and _flag_roles(role) and not _both_speak(documents, first):
+    if not doubt and shape is None and flag_roles(role) and not _both_speak(documents, first):
         doubt = f"by `{role.path}` only one side speaks in most sessions, so that it may say something else"
         other = _with_roles(documents, fields, None, {}, None)
     return replace(first, other=other, doubt=doubt) if doubt else _of_one_user(documents, first)
@@ -215,7 +211,7 @@ def _with_roles(
     shape: KnownShape | None,
 ) -> Proposal:
     """Return the proposal with these roles; `means`: our role for each name that is clear, or for all others."""
-    names = [_name_of(role, value, means) for value in role.values] if role is not None else []
+    names = [name_of_role(role, value, means) for value in role.values] if role is not None else []
     spoken: list[Role | None] = [means.get(name or "", means.get(ALL_OTHERS)) for name in names]
     if shape is None:
         time = _best(fields, (role,), _as_time)
@@ -532,88 +528,6 @@ def _of_users(fields: Sequence[SampledField], roles: Sequence[Role | None]) -> S
         SampledField(sampled_field.path, [sampled_field.values[number] for number in users])
         for sampled_field in fields
     ]
-
-
-def _role_names(role: SampledField | None) -> Mapping[str, Role]:
-    """Map the names of roles to ours as far as they are clear."""
-    if role is None:
-        return {}
-    if flags := _flag_roles(role):
-        return flags
-    names = dict.fromkeys(value for value in role.values if isinstance(value, str))
-    clear: dict[str, Role] = {name: ours for name in names if (ours := meaning(name)) is not None}
-    if _names_me(role) and len(names) == PAIR:
-        clear |= {name: "assistant" for name in names if not _is_me(name)}
-    return clear
-
-
-PAIR = 2
-
-
-def _name_of(role: SampledField, value: Any, means: Mapping[str, Role]) -> str | None:
-    """Return the name of the role that a document has."""
-    if {"false", ALL_OTHERS} & {*means} or not all(isinstance(each, str) for each in role.present):
-        return role_name(value)
-    return value if isinstance(value, str) else None
-
-
-def _names_me(role: SampledField) -> bool:
-    """Tell whether a field of roles only says who is *me*, and nothing beside it tells the agent from the user."""
-    if all(isinstance(value, bool) for value in role.present):
-        return "me" in role.words
-    means = {meaning(value) for value in role.present if not _is_me(value)}
-    return any(map(_is_me, role.present)) and not means & {"user", "assistant"}
-
-
-def _is_me(name: object) -> bool:
-    return isinstance(name, str) and NOT_LETTERS.sub("", name.lower()) == "me"
-
-
-def _flag_roles(sampled_field: SampledField) -> Mapping[str, Role]:
-    """Map true and false to roles in a field that says who speaks (`isBot`); return nothing for any other field."""
-    words, flags = set(sampled_field.words), sampled_field.present
-    who = {meaning(word) for word in words & SAYS_WHO}
-    if len(who) != 1 or words - SAYS_WHO - AROUND_WHO:
-        return {}
-    if not flags or not all(isinstance(value, bool) for value in flags):
-        return {}
-    return {"true": "user", "false": "assistant"} if "user" in who else {"true": "assistant", "false": "user"}
-
-
-NAMES: dict[Role, tuple[str, ...]] = {
-    "user": ("user", "human", "customer", "client", "visitor", "guest", "member", "person", "enduser", "me"),
-    "assistant": ("assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
-    "tool": (
-        "tool",
-        "function",
-        "toolresult",
-        "toolresponse",
-        "functionresponse",
-        "toolcall",
-        "functioncall",
-    ),
-    "system": ("system", "developer", "instruction", "instructions"),
-    "other": ("other",),
-}
-
-MEANINGS: dict[str, Role] = {name: role for role, names in NAMES.items() for name in names}
-
-NOT_LETTERS = re.compile(r"[^a-z]")
-
-AROUND = re.compile(r"(message|msg|role|turn)(chunk)?$|^role")
-"""Words around a role's name, as in `HumanMessage`, `AIMessageChunk`, `ROLE_USER`."""
-
-
-def meaning(name: object) -> Role | None:
-    """Our role for an application's name of one, whatever its case; None where its meaning is not clear.
-
-    `user_12` is the id of a user, no role.
-    """
-    if not isinstance(name, str):
-        return None
-    plain = NOT_LETTERS.sub("", name.lower())
-    role = MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
-    return None if role == "user" and re.search(r"\d", name) else role
 
 
 LONGEST = 100_000

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
+from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.mapping_proposal import (
     HALF,
@@ -25,6 +26,8 @@ from eden_memory.mongo.bson_ids import encode_id
 USERS = frozenset(
     {"users", "user", "members", "member", "participants", "participant", "people", "customers", "customer"}
 )
+
+NAMES_OF_PEOPLE = ("displayname", "display_name", "fullname", "full_name", "name", "profile.name", "username")
 
 TITLE = ("title", "subject", "topic", "name")
 
@@ -120,6 +123,33 @@ def propose_sessions(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class UsersProposal:
+    """A collection that describes the authors of messages, and where their names seem to be."""
+
+    collection: str
+    asked: int
+    """Authors of the sampled messages."""
+    described: int
+    """Those of them that have a document."""
+    name: str | None
+
+
+def propose_users(
+    collection: str, documents: Sequence[Mapping[str, Any]], asked: int
+) -> UsersProposal | None:
+    """The mapping of documents whose ids are those of authors; None where they do not look like people."""
+    if not documents or len(documents) < HALF * asked or not USERS & _words(collection):
+        return None
+    texts = {
+        found.path.lower(): found.path
+        for found in sampled_fields(documents)
+        if found.share(lambda value: isinstance(value, str)) >= HALF
+    }
+    name = next((texts[word] for word in NAMES_OF_PEOPLE if word in texts), None)
+    return UsersProposal(collection, asked, len(documents), name)
+
+
 def _first(fields: Sequence[SampledField], fits: Callable[[SampledField], bool]) -> SampledField | None:
     return next((sampled_field for sampled_field in fields if fits(sampled_field)), None)
 
@@ -186,7 +216,11 @@ class ProposedPlace:
 
 
 def as_toml(
-    proposal: Proposal, place: ProposedPlace, documents: int, sessions: SessionsProposal | None = None
+    proposal: Proposal,
+    place: ProposedPlace,
+    documents: int,
+    sessions: SessionsProposal | None = None,
+    users: UsersProposal | None = None,
 ) -> str:
     """A complete `eden.toml`: what was not found stands there as a comment."""
     return "\n".join(
@@ -201,6 +235,7 @@ def as_toml(
             f"database = {_text(place.database)}",
             "",
             *_sessions_section(sessions),
+            *_users_section(users),
             "[messages]",
             f"collection = {_text(place.collection)}",
             *_proven(_messages_lines(proposal), _messages_lines(proposal.other or proposal)),
@@ -229,6 +264,14 @@ def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
         yield ""
         if sessions.only_agent is not None:
             yield from ("[agents]", _line("default", sessions.only_agent, "all sampled sessions are its"), "")
+
+
+def _users_section(users: UsersProposal | None) -> Iterator[str]:
+    if users is not None:
+        yield "[users]"
+        yield f"collection = {_text(users.collection)}"
+        yield _line("name", users.name, "text")
+        yield ""
 
 
 def _line(name: str, path: str | Sequence[str] | None, form: str) -> str:
@@ -405,6 +448,21 @@ def findings_of_sessions(sessions: SessionsProposal) -> list[Finding]:
             Finding("sessions", "warn", what, "Write the users' ids as a list: it also says who only reads.")
         )
     return found
+
+
+def finding_of_users(users: UsersProposal) -> Finding:
+    """Describe the collection of users, and what mapping it changes."""
+    what = (
+        f"`{users.collection}` describes {users.described} of the {users.asked} authors looked for; with it, "
+        "sessions of no known user form no memory"
+    )
+    return Finding("users", "ok", what)
+
+
+def finding_of_rooms(several: int, sessions: int) -> Finding:
+    """Of sessions in which several users write."""
+    what = f"in {several} of {sessions} sampled sessions several users write: it keeps no facts by default"
+    return Finding("rooms", "warn", what, ROOM_CHOICES)
 
 
 def finding_of_both(asked: str, answered: str) -> Finding:

@@ -302,7 +302,8 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
 ) -> None:
     database = client[settings.mongodb.database]
     await database["chat"].insert_many(many(nested))
-    await database["users"].insert_many([{"_id": one, "name": f"Person {one}"} for one in range(4)])
+    people = [{"_id": 100 + one, "email": "x@example.org", "name": f"Person {one}"} for one in range(4)]
+    await database["users"].insert_many(people)
     await database["conversations"].insert_many(
         [
             {"_id": one, "title": f"Boat {one}", "members": [101, 102], "botId": "b1", "ownerName": "A B"}
@@ -319,6 +320,7 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
         "title": "title",
     }
     assert read["agents"] == {"default": "s.b1"}
+    assert read["users"] == {"collection": "users", "name": "name"}
     assert "`conversations` describes 4 of the 4 sessions" in " ".join(printed.stderr.split())
     assert Settings(**read).sessions.users == "members"
 

@@ -9,10 +9,16 @@ from eden_memory.cli.doctor import FoundMapping, proposal_findings
 from eden_memory.doctor.known_shapes import known_shape
 from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents
 from eden_memory.doctor.mapping_proposal import propose
-from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of
+from eden_memory.doctor.proposed_mapping import (
+    ProposedPlace,
+    UsersProposal,
+    as_toml,
+    findings_of,
+    propose_users,
+)
 from eden_memory.settings import Settings
 from eden_memory.source.messages_store import message_mapping
-from tests.unit.doctor.schemas_of_chats import BEGAN, nested
+from tests.unit.doctor.schemas_of_chats import BEGAN, many, nested, rooms
 from tests.unit.doctor.stored_chats import (
     STORED_CHATS,
     UNREAD_CHATS,
@@ -72,6 +78,21 @@ def test_what_cannot_be_mapped_is_said_and_no_mapping_is_proposed(chat: UnreadCh
 
 def test_the_table_in_the_docs_is_made_from_these_chats() -> None:
     assert PAGE.read_text() == page(), "python -m tests.unit.doctor.stored_chats_page writes it anew"
+
+
+def test_a_room_of_several_users_is_asked_about() -> None:
+    documents = many(rooms)
+    best = MessagesCandidate("my_app", "chats", documents, propose(documents))
+    found = {one.check: one for one in proposal_findings(Settings(), FoundMapping(best, [], None, []))}
+    assert found["rooms"].what.startswith("in 4 of 4 sampled sessions several users write")
+    assert "EDEN_MEMORY_SHARED_SESSIONS" in found["rooms"].hint
+
+
+def test_people_are_proposed_with_their_names_and_without_their_addresses() -> None:
+    people = [{"_id": number, "email": "x@example.org", "displayName": "Ana"} for number in range(4)]
+    assert propose_users("appMembers", people, 5) == UsersProposal("appMembers", 5, 4, "displayName")
+    assert propose_users("orders", people, 4) is None
+    assert propose_users("users", people, 9) is None, "most authors are not among them"
 
 
 def test_rows_without_a_role_whom_nobody_answers_are_no_guess() -> None:
