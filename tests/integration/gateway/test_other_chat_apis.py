@@ -11,7 +11,9 @@ import pytest
 from anthropic import AsyncAnthropic, BadRequestError
 
 from tests.integration.gateway.gateway_kit import CALLERS_KEY, Chats, says
+from tests.integration.mcp.written import ROOT
 from tests.model_server.upstream_formats import THOUGHT
+from tests.node_programs import install, node
 
 pytestmark = pytest.mark.servers
 CALL = {"call_id": "call_1", "name": "weather", "arguments": "{}"}
@@ -198,3 +200,18 @@ async def test_an_error_of_the_gateway_is_read_by_anthropics_client(chats: Chats
                 messages=[{"role": "user", "content": "Hi"}],
                 extra_body={"memory_top_k": -1},
             )
+
+
+async def test_the_example_of_the_vercel_ai_sdk_streams_an_answer_with_memory(
+    chats: Chats, session: str, user: str
+) -> None:
+    folder = ROOT / "examples" / "vercel-ai-sdk"
+    await install(folder)
+    await chats.remembers(user, "The boat Gaivota is due on 9 March.")
+    chats.upstream.reply = says("On ", "9 March.")
+    question = "When is the boat due?"
+    gateway = {"EDEN_GATEWAY": f"{chats.url}/v1", "OPENAI_API_KEY": CALLERS_KEY}
+    code, said = await node("chat.mjs", user, session, question, cwd=folder, **gateway)
+    assert (code, said) == (0, "On 9 March.\n")
+    assert "Gaivota" in chats.came.body["instructions"]
+    assert await chats.stored(session) == [("user", question), ("assistant", "On 9 March.")]
