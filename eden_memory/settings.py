@@ -478,7 +478,7 @@ class OtelSettings(SettingsGroup):
 
 
 class GatewaySettings(SettingsGroup):
-    """The OpenAI-compatible chat gateway (docs/gateway.md)."""
+    """The gateway for OpenAI's and Anthropic's chat APIs (docs/gateway.md)."""
 
     upstream: str | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""`eden serve`: HTTP API, inspector, OpenAI-compatible gateway and MCP, in one process."""
+"""`eden serve`: HTTP API, inspector, chat gateway and MCP, in one process."""
 
 from functools import partial
 from typing import Annotated

@@ -14,6 +14,7 @@ import orjson
 import uvicorn
 
 from tests.model_server.serving import Quiet, bound_socket, until, uvicorn_config
+from tests.model_server.upstream_formats import answered
 
 Body = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -115,6 +116,8 @@ class ChatUpstream:
         reply = self.reply(body)
         if reply.response is not None:
             return await _whole(send, *reply.response)
+        if came.path in ("/v1/responses", "/v1/messages"):
+            return await _of_other_api(send, came, reply, len(self.came))
         if body.get("stream"):
             return await _streamed(send, body, reply)
         return await _completed(send, body, reply)
@@ -137,6 +140,20 @@ async def _completed(send: Send, body: Body, reply: Reply) -> None:
         await send({"type": "http.response.body", "body": content[:10], "more_body": True})
         return
     await _whole(send, 200, [], content)
+
+
+async def _of_other_api(send: Send, came: Came, reply: Reply, number: int) -> None:
+    """Of several tool calls (`call_id`, `name`, `arguments`) the first."""
+    call = reply.tool_calls[0] if reply.tool_calls else None
+    whole, events = answered(came.path, came.body, list(reply.tokens), number, call)
+    if not came.body.get("stream"):
+        await _whole(send, 200, [], orjson.dumps({**whole, **reply.more}))
+        return
+    await send(_start(200, [], b"text/event-stream; charset=utf-8"))
+    for event in events:
+        data = b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n"
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _streamed(send: Send, body: Body, reply: Reply) -> None:

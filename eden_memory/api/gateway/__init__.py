@@ -1,1 +1,1 @@
-"""The OpenAI-compatible chat gateway: adds memory to chats with a provider, and stores both turns."""
+"""The chat gateway: adds memory to chats over OpenAI's and Anthropic's APIs, and stores both turns."""

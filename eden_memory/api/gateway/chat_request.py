@@ -1,12 +1,12 @@
-"""Read memory's fields of a chat completion request, and keep the rest byte for byte. Pure."""
+"""Read memory's fields of a chat request, and keep the rest byte for byte. Pure."""
 
-import json
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from eden_memory.api.gateway.chat_formats import CHAT_COMPLETIONS, ChatFormat, with_value
+from eden_memory.api.gateway.json_members import members_of
 from eden_memory.errors import Invalid, describe
 from eden_memory.limits import MOST_HITS
 from eden_memory.tasks import off_the_loop
@@ -14,127 +14,10 @@ from eden_memory.tasks import off_the_loop
 T = TypeVar("T")
 SMALL_BODY = 100_000
 """Bytes of a request that is read, and taken apart, within a few milliseconds."""
-_SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder(strict=False)
 MEMORY_FIELDS = frozenset(
     {"memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold", "memory_hits"}
 )
 """None of them ever leaves for the provider."""
-MESSAGES = "messages"
-INSTRUCTIONS = frozenset({"system", "developer"})
-
-
-@dataclass(frozen=True, slots=True)
-class JsonSpan:
-    """A value, and the position of its text."""
-
-    value: Any
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class JsonMember:
-    """A member of an object; `start` is where its name starts, `items` are those of an array."""
-
-    name: str
-    value: Any
-    start: int
-    end: int
-    items: tuple[JsonSpan, ...] = ()
-
-
-def members_of(text: str, array: str) -> list[JsonMember]:
-    """Return the members of a JSON object in order, with the items of the member named `array`.
-
-    A ValueError if the text is no JSON object.
-    """
-    at = _expect(text, _space(text, 0), "{")
-    members: list[JsonMember] = []
-    if text[at : at + 1] == "}":
-        return _ended(text, at + 1, members)
-    while True:
-        name, start, end = _value(text, at)
-        if not isinstance(name, str):
-            raise ValueError("a member has no name")
-        at = _expect(text, _space(text, end), ":")
-        member = _member(text, name, start, at, array)
-        members.append(member)
-        at = _space(text, member.end)
-        if text[at : at + 1] == "}":
-            return _ended(text, at + 1, members)
-        at = _expect(text, at, ",")
-
-
-def without(text: str, members: Iterable[JsonMember], gone: frozenset[str]) -> str:
-    """Return the object without the members of these names."""
-    return joined(text[member.start : member.end] for member in members if member.name not in gone)
-
-
-def joined(members: Iterable[str]) -> str:
-    """Join members, given as text, to an object."""
-    return "{" + ",".join(members) + "}"
-
-
-def with_items(text: str, member: JsonMember, added: Iterable[tuple[int, str]]) -> str:
-    """Return the text of an array member with further items before the given places."""
-    before: dict[int, list[str]] = {}
-    for place, item in added:
-        before.setdefault(place, []).append(item)
-    items: list[str] = []
-    for place, item in enumerate(member.items):
-        items += [*before.get(place, ()), text[item.start : item.end]]
-    items += before.get(len(member.items), ())
-    return f"{json.dumps(member.name)}:[{','.join(items)}]"
-
-
-def _member(text: str, name: str, start: int, at: int, array: str) -> JsonMember:
-    if name == array and text[at : at + 1] == "[":
-        items, end = _items(text, at)
-        return JsonMember(name, [item.value for item in items], start, end, tuple(items))
-    value, _, end = _value(text, at)
-    return JsonMember(name, value, start, end)
-
-
-def _items(text: str, at: int) -> tuple[list[JsonSpan], int]:
-    at = _expect(text, at, "[")
-    items: list[JsonSpan] = []
-    if text[at : at + 1] == "]":
-        return items, at + 1
-    while True:
-        value, start, end = _value(text, at)
-        items.append(JsonSpan(value, start, end))
-        at = _space(text, end)
-        if text[at : at + 1] == "]":
-            return items, at + 1
-        at = _expect(text, at, ",")
-
-
-def _value(text: str, at: int) -> tuple[Any, int, int]:
-    """Return a value, its start and its end."""
-    try:
-        value, end = _DECODER.raw_decode(text, at)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return value, at, end
-
-
-def _expect(text: str, at: int, mark: str) -> int:
-    """Return the position behind the mark and white space."""
-    if text[at : at + 1] != mark:
-        raise ValueError(f"{mark} expected at character {at}")
-    return _space(text, at + 1)
-
-
-def _space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
-
-
-def _ended(text: str, at: int, members: list[JsonMember]) -> list[JsonMember]:
-    if _space(text, at) != len(text):
-        raise ValueError(f"more behind the object, at character {at}")
-    return members
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,35 +33,33 @@ class MemoryOptions:
 
 
 class ChatRequest:
-    """A chat completion request; Invalid if it is not a JSON object or memory's fields are not valid."""
+    """A request of one of the chat APIs; Invalid if it is not a JSON object or memory's fields are not valid."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
+    def __init__(self, body: bytes, spoken: ChatFormat = CHAT_COMPLETIONS) -> None:
+        self._body, self.spoken = body, spoken
         try:
             self._text = body.decode()
-            self._members = members_of(self._text, MESSAGES)
+            self._members = members_of(self._text, spoken.array)
         except ValueError as error:
             raise Invalid(
-                f"the body is no JSON object: {describe(error)}", "Send a chat completion request."
+                f"the body is no JSON object: {describe(error)}", "Send a request of the API of this path."
             ) from None
         self._fields = {member.name: member for member in self._members}
-        self.asked = _asked({name: member.value for name, member in self._fields.items()})
+        fields = {name: member.value for name, member in self._fields.items()}
+        self.asked = _asked({**fields, "user": spoken.user(fields)})
+        self.messages = spoken.messages(fields)
+        self.anchor = spoken.anchor(fields)
+        self._grown = False
 
     @classmethod
-    async def read(cls, body: bytes) -> "ChatRequest":
+    async def read(cls, body: bytes, spoken: ChatFormat = CHAT_COMPLETIONS) -> "ChatRequest":
         """Return the request in a body, which is read beside the event loop if it is large; Invalid."""
-        work = partial(cls, body)
+        work = partial(cls, body, spoken)
         return work() if len(body) <= SMALL_BODY else await off_the_loop(work)
 
     async def computed(self, work: Callable[[], T]) -> T:
         """Return what is computed of the request: beside the event loop if it is large."""
         return work() if len(self._body) <= SMALL_BODY else await off_the_loop(work)
-
-    @property
-    def messages(self) -> list[Any]:
-        """Return the messages as received; [] if there is no list of them."""
-        member = self._fields.get(MESSAGES)
-        return [item.value for item in member.items] if member is not None else []
 
     @property
     def choices(self) -> int:
@@ -192,57 +73,39 @@ class ChatRequest:
         return any(member.name in MEMORY_FIELDS for member in self._members)
 
     def forwarded(self, stable: str = "", changing: str = "", role: str = "system") -> bytes:
-        """Return the body for the provider: without memory's fields, with memory as separate messages.
-
-        `stable` stands behind the instructions that open the conversation, `changing` before the last user turn, so
-        that what a provider caches of a prompt (its beginning) stays the same from turn to turn.
-        """
-        added = [
-            (place, _message(role, text))
-            for place, text in ((self._behind_instructions(), stable), (self._last_user(), changing))
-            if text
-        ]
-        messages = self._fields.get(MESSAGES)
-        if messages is None or not messages.items:
-            added = []
+        """Return the body for the provider: without memory's fields, with memory where its API has a place for it."""
+        text = self._text
+        added: dict[str, str] = {}
+        if stable or changing:
+            added = self.spoken.with_memory(text, self._fields, stable, changing, role)
+        self._grown = bool(added)
         if not added and not self.names_memory:
             return self._body
-        if messages is None or not added:
-            return without(self._text, self._members, MEMORY_FIELDS).encode()
-        return joined(self._kept(messages, added)).encode()
-
-    def _kept(self, messages: JsonMember, added: list[tuple[int, str]]) -> list[str]:
-        """Return the members to forward; of several lists of messages the last one, as JSON readers do."""
-        return [
-            with_items(self._text, member, added)
-            if member is messages
-            else self._text[member.start : member.end]
+        kept = [
+            added.get(member.name, text[member.start : member.end])
             for member in self._members
-            if member.name not in MEMORY_FIELDS and (member.name != MESSAGES or member is messages)
+            # of several of one name the last one, as JSON readers do
+            if member.name not in MEMORY_FIELDS
+            and (member.name not in added or member is self._fields[member.name])
         ]
+        kept += [member for name, member in added.items() if name not in self._fields]
+        return ("{" + ",".join(kept) + "}").encode()
 
-    def _behind_instructions(self) -> int:
-        for place, message in enumerate(self.messages):
-            if role_of(message) not in INSTRUCTIONS:
-                return place
-        return len(self.messages)
-
-    def _last_user(self) -> int:
-        """Return the index of the last user turn; without one, the end of the instructions."""
-        for place in range(len(self.messages) - 1, -1, -1):
-            if role_of(self.messages[place]) == "user":
-                return place
-        return self._behind_instructions()
+    def echo(self, *, streamed: bool) -> Callable[[bytes], bytes] | None:
+        """Return what puts the caller's own member back where a response repeats it; None where none does."""
+        path = self.spoken.echoed(streamed=streamed) if self._grown else None
+        if path is None:
+            return None
+        own = self._fields.get(path[-1])
+        value = "null" if own is None else self._text[own.value_at : own.end]
+        return partial(_put_back, path, value)
 
 
-def role_of(message: Any) -> str | None:
-    """Return the role that a message names."""
-    role = message.get("role") if isinstance(message, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return role if isinstance(role, str) else None
-
-
-def _message(role: str, text: str) -> str:
-    return json.dumps({"role": role, "content": text}, ensure_ascii=False)
+def _put_back(path: tuple[str, ...], value: str, event: bytes) -> bytes:
+    try:
+        return with_value(event.decode(), path, value).encode()
+    except UnicodeDecodeError:
+        return event
 
 
 def _asked(fields: dict[str, Any]) -> MemoryOptions:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import orjson
@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from eden_memory.access.admission_store import Refused, TooMany, Turned
 from eden_memory.api.gateway.chat_access import ChatAccess
+from eden_memory.api.gateway.chat_formats import ChatFormat, answer_of, said_in
 from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turns import Turns, TurnStore, last_user_text
@@ -177,7 +178,7 @@ class Exchange:
         keeping: TurnWriter,
         settings: GatewaySettings,
     ) -> None:
-        self._chat, self._who, self._settings = chat, who, settings
+        self.chat, self._who, self._settings = chat, who, settings
         self._remembering, self._keeping = remembering, keeping
         self._turns: Turns | None = None
         self._asked: asyncio.Task[None] | None = None
@@ -186,17 +187,17 @@ class Exchange:
         """Return the body for the provider, and `memory_hits` as JSON, None if the answer is to have none."""
         who = self._who
         if who is None:
-            return await self._chat.computed(self._chat.forwarded), None
+            return await self.chat.computed(self.chat.forwarded), None
         try:
             if who.keeps:
-                self._turns = await self._chat.computed(self._new_turns)
+                self._turns = await self.chat.computed(self._new_turns)
             return await self._with_memory(who)
         finally:  # also when the caller has left; it runs while the provider is asked
             if self._turns is not None:
                 self._asked = self._keeping.asked(who, self._turns)
 
     async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes | None]:
-        chat, settings = self._chat, self._settings
+        chat, settings = self.chat, self._settings
         most = settings.top_k if chat.asked.top_k is None else chat.asked.top_k
         tells = settings.memory_hits and chat.names_memory and most > 0
         if not who.shows or chat.asked.top_k == 0:
@@ -213,13 +214,14 @@ class Exchange:
 
     def ended(self, said: str) -> None:
         """Store the answer; of several choices the next request's history shows the chosen one."""
-        if self._who is not None and self._turns is not None and self._chat.choices == 1:
+        if self._who is not None and self._turns is not None and self.chat.choices == 1:
             self._keeping.answered(self._who, self._turns, said, self._asked)
 
     def _new_turns(self) -> Turns:
         assert self._who is not None
         session = typed(self._who.session, "session")
-        return Turns(session, self._chat.messages, instructions=self._settings.store_instructions)
+        chat, stores = self.chat, self._settings.store_instructions
+        return Turns(session, chat.messages, instructions=stores, anchor=chat.anchor)
 
 
 def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -386,16 +388,24 @@ class Relay(Response):
             await passed(response, send)
 
     async def _streamed(self, response: httpx2.Response, hits: bytes | None, send: Send) -> None:
-        answer = StreamedAnswer()
-        announced = Announced(hits, streamed=True) if hits is not None else None
-        await send(self._start(response, changed=announced is not None))
+        answer = StreamedAnswer(self._exchange.chat.spoken)
+        changes: list[Announced | Echoes] = []
+        if (echo := self._exchange.chat.echo(streamed=True)) is not None:
+            changes.append(Echoes(echo))
+        if hits is not None:
+            changes.append(Announced(hits, streamed=True))
+        await send(self._start(response, changed=bool(changes)))
         try:
             async for chunk in response.aiter_raw():
                 answer.feed(chunk)
-                out = chunk if announced is None else announced.put(chunk)
+                out = chunk
+                for change in changes:
+                    out = change.put(out)
                 if out:
                     await send({"type": "http.response.body", "body": out, "more_body": True})
-            left = b"" if announced is None else announced.end()
+            left = b""
+            for change in changes:
+                left = change.put(left) + change.end()
             await send({"type": "http.response.body", "body": left})
             GATEWAY_CHATS.labels("answered").inc()
         except httpx2.HTTPError:
@@ -415,7 +425,10 @@ class Relay(Response):
             body = b"".join([part async for part in response.aiter_raw()])
         except httpx2.HTTPError as error:
             raise Away(502, f"the provider broke off ({type(error).__name__})") from None
-        self._exchange.ended(answer_of(body))
+        chat = self._exchange.chat
+        self._exchange.ended(answer_of(chat.spoken, body))
+        if (echo := chat.echo(streamed=False)) is not None:
+            body = echo(body)
         if hits is not None:
             announced = Announced(hits, streamed=False)
             body = announced.put(body) + announced.end()
@@ -465,11 +478,12 @@ async def _gone(receive: Receive) -> None:
 
 
 class StreamedAnswer:
-    """Reads the text of an answer from its server-sent events; parses only lines with content."""
+    """Reads the text of an answer from its server-sent events; parses only those that say something."""
 
-    def __init__(self) -> None:
+    def __init__(self, spoken: ChatFormat) -> None:
+        self._spoken = spoken
         self._rest = b""
-        self._texts: list[str] = []
+        self._parts: dict[str, list[str]] = {}
         self._size = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -479,24 +493,38 @@ class StreamedAnswer:
             return
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            if b'"content"' in line and line.startswith(EVENT):
-                self._read(line)
+            if self._spoken.marks in line and line.startswith(EVENT):
+                part, text = said_in(self._spoken, line[len(EVENT) :])
+                self._size += len(text)
+                if text and self._size <= MOST_BYTES:
+                    self._parts.setdefault(part, []).append(text)
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(self._texts)
-
-    def _read(self, line: bytes) -> None:
-        text = _content(line[len(EVENT) :], "delta")
-        self._size += len(text)
-        if text and self._size <= MOST_BYTES:
-            self._texts.append(text)
+        return text_of(["".join(texts) for texts in self._parts.values()])
 
 
-def answer_of(body: bytes) -> str:
-    """Return the text of a whole response; "" if there is none."""
-    return _content(body, "message")
+class Echoes:
+    """Puts the caller's own instructions back into the events of a stream that repeat them."""
+
+    def __init__(self, put_back: Callable[[bytes], bytes]) -> None:
+        self._put_back, self._rest = put_back, b""
+
+    def put(self, chunk: bytes) -> bytes:
+        """Return the bytes to send for these: whole lines."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return b"".join(self._line(line) + b"\n" for line in lines)
+
+    def end(self) -> bytes:
+        """Return the bytes that were held back until now."""
+        return self._line(self._rest)
+
+    def _line(self, line: bytes) -> bytes:
+        if b'"instructions"' not in line or not line.startswith(EVENT):
+            return line
+        start = line.find(b"{")
+        return line[:start] + self._put_back(line[start:].rstrip()) + line[len(line.rstrip()) :]
 
 
 class Announced:
@@ -550,13 +578,3 @@ def _first_event(seen: bytes) -> int:
         return len(EVENT)
     found = seen.find(b"\n" + EVENT)
     return -1 if found < 0 else found + 1 + len(EVENT)
-
-
-def _content(data: bytes, part: str) -> str:
-    """Return the content of the first choice; "" if it has none."""
-    try:
-        choices = cast("list[dict[str, Any]]", orjson.loads(data)["choices"])
-        first = next(choice for choice in choices if choice.get("index", 0) == 0)
-        return text_of(first[part].get("content"))
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
-        return ""

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from eden_memory.access.admission_store import SECRET, ApiKeys, Caller, RequestAdmission, Unknown
 from eden_memory.api.gateway.chat_access import ChatAccessRules
+from eden_memory.api.gateway.chat_formats import FORMATS, ChatFormat
 from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.exchange import (
     Call,
@@ -87,20 +88,20 @@ class Gateway:
         self.keeping = TurnWriter(turns, memory.clock)
         self._upstream: Upstream | None = None
 
-    async def chat(self, request: Request) -> Response:
-        """`POST /v1/chat/completions`."""
+    async def chat(self, spoken: ChatFormat, request: Request) -> Response:
+        """`POST` to the path of one of the chat APIs."""
         started = time.perf_counter()
         try:
             upstream, caller = self._provider(), await self._admitted(request)
             body = await _body(request, BODY_MEGABYTES * MEGABYTE)
             if body is None:
                 return problem(413, f"a request has at most {BODY_MEGABYTES:g} MB")
-            chat = await ChatRequest.read(body)
+            chat = await ChatRequest.read(body, spoken)
             who = await self._whose.of(caller, chat.asked)
         except EdenError as error:
             return problem_of(error)
         exchange = Exchange(chat, who, self._remembering, self.keeping, self._settings.gateway)
-        return Relay(_call(upstream, "POST", "/chat/completions", request), exchange, started)
+        return Relay(_call(upstream, "POST", spoken.path, request), exchange, started)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`: the provider's."""
@@ -174,7 +175,7 @@ async def _body(request: Request, most: float) -> bytes | None:
 
 
 def gateway_router(gateway: Gateway) -> APIRouter:
-    """Chats, models and `/health`; their form is OpenAI's and its servers': OpenAPI does not list them.
+    """Chats, models and `/health`; their forms are the providers': OpenAPI does not list them.
 
     Running writes finish, and the provider's connections close, with the lifespan of the application that includes
     the router.
@@ -190,7 +191,10 @@ def gateway_router(gateway: Gateway) -> APIRouter:
             await gateway.close()
 
     router = APIRouter(lifespan=lifespan)
-    router.add_route("/v1/chat/completions", gateway.chat, methods=["POST"], include_in_schema=False)
+    for spoken in FORMATS:
+        router.add_route(
+            f"/v1{spoken.path}", partial(gateway.chat, spoken), methods=["POST"], include_in_schema=False
+        )
     router.add_route("/health", gateway.health, methods=["GET"], include_in_schema=False)
     router.add_route("/v1/models", gateway.models, methods=["GET"], include_in_schema=False)
     router.add_route("/v1/models/{model:path}", gateway.model, methods=["GET"], include_in_schema=False)

@@ -24,7 +24,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
 from eden_memory.api.gateway.chat_access import ChatAccess
-from eden_memory.api.gateway.chat_request import INSTRUCTIONS, role_of
+from eden_memory.api.gateway.chat_formats import INSTRUCTIONS, role_of
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.mongo.bson_ids import encode_id
@@ -87,15 +87,24 @@ class _Said:
 
 
 class Turns:
-    """A request's turns in a session (its typed id)."""
+    """A request's turns in a session (its typed id); `anchor` names the conversation before them, where the
+    provider keeps that.
+    """
 
-    def __init__(self, session_id: str, messages: Sequence[Any], *, instructions: bool = False) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        messages: Sequence[Any],
+        *,
+        instructions: bool = False,
+        anchor: str | None = None,
+    ) -> None:
         self.session = session_prefix(session_id)
         said = [_said(message) for message in messages if role_of(message) not in {None, *INSTRUCTIONS}]
         while said and said[-1].role == "assistant":  # the beginning of the answer that is asked for
             said.pop()
         self._seen: Counter[tuple[str, str]] = Counter()
-        self._last = START
+        self._last, self._anchor = START, () if anchor is None else (anchor,)
         named = [self._named(turn) for turn in said]
         first_new = 1 + max((n for n, turn in enumerate(said) if turn.role == "assistant"), default=-1)
         self.history = named[:first_new]
@@ -117,7 +126,7 @@ class Turns:
         return turn
 
     def _turn(self, said: _Said, nth: int) -> ChatTurn:
-        slot = f"{self.session}{hashed(self._last)}-"
+        slot = f"{self.session}{hashed(self._last, *self._anchor)}-"
         return ChatTurn(_name(slot, said.mark, nth), slot, said.role, said.text, said.mark, nth)
 
     def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:

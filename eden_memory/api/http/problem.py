@@ -53,6 +53,8 @@ PLAIN_PATHS = frozenset(
         "/openapi.json",
         "/mcp",
         "/v1/chat/completions",
+        "/v1/messages",
+        "/v1/responses",
         "/v1/models",
     )
 )

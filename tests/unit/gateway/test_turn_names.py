@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eden_memory.api.gateway.chat_formats import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 from eden_memory.api.gateway.turns import Turns
 
 SESSION = "s.x"
@@ -63,3 +64,58 @@ def test_odd_messages_are_left_out_and_surrogates_can_be_stored() -> None:
     assert Turns(SESSION, odd).new == []
     (turn,) = Turns(SESSION, [{"role": "user", "content": "a\ud83d"}]).new
     assert turn.text.encode()
+
+
+def test_a_conversation_has_the_same_turns_over_every_api() -> None:
+    chat = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "weather?"},
+        {"role": "assistant", "content": "wait", "tool_calls": [{"id": "c"}]},
+        {"role": "tool", "tool_call_id": "c", "content": "21"},
+        {"role": "assistant", "content": "warm"},
+        {"role": "user", "content": "ok"},
+    ]
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "weather?"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "wait"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "21"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "warm"}]},
+        {"role": "user", "content": "ok"},
+    ]
+    blocks = [
+        {"role": "user", "content": "weather?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "?", "signature": "x"},
+                {"type": "text", "text": "wait"},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "21"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "warm"}]},
+        {"role": "user", "content": [{"type": "text", "text": "ok"}]},
+    ]
+    told = [
+        CHAT_COMPLETIONS.messages({"messages": chat}),
+        RESPONSES.messages({"instructions": "s", "input": items}),
+        MESSAGES.messages({"system": "s", "messages": blocks}),
+    ]
+    first, *others = [Turns(SESSION, messages, instructions=True) for messages in told]
+    assert [turn.text for turn in first.history] == ["weather?", "wait", "21", "warm"]
+    assert [turn.role for turn in first.new] == ["system", "user"]
+    assert all(
+        (turns.history, turns.new, turns.lost) == (first.history, first.new, first.lost) for turns in others
+    )
+
+
+def test_behind_an_earlier_response_the_same_words_are_another_turn_and_so_is_their_answer() -> None:
+    said = [{"role": "user", "content": "ok"}]
+    turns = [
+        Turns(SESSION, said, anchor=anchor) for anchor in (None, "response:1", "response:2", "response:2")
+    ]
+    names = [(one.new[0].name, answer.name) for one in turns if (answer := one.answer("ok"))]
+    assert names[2] == names[3]
+    assert len({name for pair in names[:3] for name in pair}) == 6
