@@ -1,8 +1,8 @@
 """Apply a batch of records to the sessions and messages that it touches. Pure: everything was read before.
 
-A batch touches no message after a window has closed over it, or behind it: there the batch is cut. What is stored of
-a session and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same
-windows.
+A batch touches no message after a window has closed over it, or behind it, and takes a message into one session only:
+there the batch is cut. What is stored of a session and its messages then is what it was behind a record, so whatever
+is repeated after a crash closes the same windows.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -296,8 +296,16 @@ class Batch:
         self.due_scan.touched.update(sessions)
 
     def takes(self, delivery: Delivery) -> bool:
-        """Tell whether the record still belongs to this batch; if not, the batch is cut before it."""
-        known = self.messages.known.get(delivery.key)
+        """Tell whether the record still belongs to this batch; if not, the batch is cut before it.
+
+        A message that came into a session in this batch is stored with it before it moves on: what it was for that
+        session, one author more, would be lost in a crash between the writes of the two sessions.
+        """
+        known, event = self.messages.known.get(delivery.key), delivery.event
+        if isinstance(event, MessageRecorded) and delivery.key in self.messages.touched:
+            assert known is not None
+            if known.session_id != event.session_id:
+                return False
         session = self.sessions.get(known.session_id) if known and known.session_id else None
         if session is None or known is None or not session.closed:
             return True
