@@ -26,6 +26,7 @@ from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorde
 from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.stages.stage import Delivery, Emit, Erase
 from eden_memory.windows.session_state import (
+    Edit,
     Messages,
     PendingDeletion,
     Session,
@@ -379,9 +380,21 @@ class Batch:
         message = self.messages.touched.get(event.message_id)
         if message is not None and message.version == event.version:
             message.same = same
+            self._note_reuse(session, known, message)
         elif same and known and known.formation_id and (known.version, known.same) == (event.version, None):
             self.messages.put(replace(known, same=same))
         self.counts.empty += not event.text
+
+    def _note_reuse(self, session: Session, known: StoredMessage | None, message: StoredMessage) -> None:
+        """Note on a message that its id was that of a formed one, whose deletion did not wait.
+
+        The request to erase that one may not have been published: a redelivery of this record says it again.
+        """
+        if known is None or not (self.forgets and known.deleted and known.formation_id is not None):
+            return
+        pending = {(deletion.message_id, deletion.version) for deletion in session.deletions}
+        if (known.message_id, known.version) not in pending:
+            message.edit = Edit(message.version, known.version, None)
 
     def _under_first_id(self, event: MessageRecorded, delivery: Delivery) -> MessageRecorded | None:
         """Return the record of a message that was written again under its first id, any other as it is.
