@@ -283,7 +283,8 @@ class Session:
             self._close(*(self.pending.late(self.last_control, time) if self.held else ()))
             self.late, self.changed = False, True
         self._close(*self.pending.passed(time, version))
-        still = [message for message in self.edited.values() if message.forms_again_at <= time]
+        before = [message for message in self.edited.values() if not version or message.version < version]
+        still = [message for message in before if message.forms_again_at <= time]
         self._close_edited(still, time)
         if self.due_at is not None and self.due_at <= time:
             self.changed = True
@@ -423,7 +424,8 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
         known = replace(superseded(known, event), opted_out=False)
         if not (event.text and session.limits.forms_edited):
             messages.put(known)
-            session.see(event.participant)
+            if known.session_id == session.session_id:  # what is stored together with the message
+                session.see(event.participant)
             return
     elif known is not None and known.formation_id is not None and not follows_deletion(known, event.version):
         if known.version < event.version or corrects(event, known):

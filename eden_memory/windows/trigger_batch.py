@@ -1,8 +1,8 @@
 """Apply a batch of records to the sessions and messages that it touches. Pure: everything was read before.
 
-A batch touches no message after a window has closed over it, or behind it: there the batch is cut. What is stored of
-a session and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same
-windows.
+A batch touches no message after a window has closed over it, or behind it, and takes a message into one session only:
+there the batch is cut. What is stored of a session and its messages then is what it was behind a record, so whatever
+is repeated after a crash closes the same windows.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -26,6 +26,7 @@ from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorde
 from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.stages.stage import Delivery, Emit, Erase
 from eden_memory.windows.session_state import (
+    Edit,
     Messages,
     PendingDeletion,
     Session,
@@ -296,8 +297,16 @@ class Batch:
         self.due_scan.touched.update(sessions)
 
     def takes(self, delivery: Delivery) -> bool:
-        """Tell whether the record still belongs to this batch; if not, the batch is cut before it."""
-        known = self.messages.known.get(delivery.key)
+        """Tell whether the record still belongs to this batch; if not, the batch is cut before it.
+
+        A message that came into a session in this batch is stored with it before it moves on: what it was for that
+        session, one author more, would be lost in a crash between the writes of the two sessions.
+        """
+        known, event = self.messages.known.get(delivery.key), delivery.event
+        if isinstance(event, MessageRecorded) and delivery.key in self.messages.touched:
+            assert known is not None
+            if known.session_id != event.session_id:
+                return False
         session = self.sessions.get(known.session_id) if known and known.session_id else None
         if session is None or known is None or not session.closed:
             return True
@@ -371,9 +380,21 @@ class Batch:
         message = self.messages.touched.get(event.message_id)
         if message is not None and message.version == event.version:
             message.same = same
+            self._note_reuse(session, known, message)
         elif same and known and known.formation_id and (known.version, known.same) == (event.version, None):
             self.messages.put(replace(known, same=same))
         self.counts.empty += not event.text
+
+    def _note_reuse(self, session: Session, known: StoredMessage | None, message: StoredMessage) -> None:
+        """Note on a message that its id was that of a formed one, whose deletion did not wait.
+
+        The request to erase that one may not have been published: a redelivery of this record says it again.
+        """
+        if known is None or not (self.forgets and known.deleted and known.formation_id is not None):
+            return
+        pending = {(deletion.message_id, deletion.version) for deletion in session.deletions}
+        if (known.message_id, known.version) not in pending:
+            message.edit = Edit(message.version, known.version, None)
 
     def _under_first_id(self, event: MessageRecorded, delivery: Delivery) -> MessageRecorded | None:
         """Return the record of a message that was written again under its first id, any other as it is.

@@ -38,6 +38,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "MODELS_PAID": settings.models.paid,
         "MODELS_EMBEDDINGS": settings.models.embeddings,
         "TAILER_WATERMARK_SECONDS": settings.tailer.watermark_seconds,
+        "MESSAGES_DELETE_GRACE_SECONDS": settings.messages.delete_grace_seconds,
         "TAILER_LEASE_SECONDS": settings.tailer.lease_seconds,
         "LOCAL_FOLDER": settings.local.folder,
         "HTTP_PORT": settings.http.port,

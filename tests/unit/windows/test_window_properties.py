@@ -55,6 +55,44 @@ MOVED_AND_READ_AGAIN = [
     ("watermark", 0, 0, 0.0),
 ]
 """With seed 28: a message that moved away is delivered again, and must not wait in its old session again."""
+MOVED_BACK_IN_ONE_BATCH = [
+    ("new", 0, 0, 1.0),
+    ("new", 2, 0, 0.0),
+    ("edit empty", 0, 0, 6.0),
+    ("empty", 0, 0, 1.0),
+    ("new", 0, 0, 1.0),
+    ("end", 0, 0, 0.1),
+    ("new", 0, 0, 0.0),
+    ("watermark", 0, 0, 11.0),
+    ("move", 2, 0, 0.0),
+    ("move", 0, 0, 11.0),
+    ("watermark", 0, 0, 0.0),
+]
+"""With seed 39: the session through which a message came keeps its author, though its own write was lost."""
+EDITED_WHERE_IT_WAS_NOT_FORMED = [
+    ("empty", 2, 0, 0.0),
+    ("new", 0, 0, 0.0),
+    ("edit", 0, 0, 0.0),
+    ("new", 0, 0, 0.0),
+    ("empty", 2, 0, 0.0),
+    ("end", 0, 0, 31.0),
+    ("edit", 0, 3, 0.0),
+    ("move", 0, 0, 0.0),
+    ("edit empty", 0, 0, 0.0),
+    ("end", 0, 0, 0.0),
+]
+"""With seed 15: an edit that is stored with one session changes no other, whose write may be lost."""
+EDITED_BEHIND_A_WATERMARK = [
+    ("new", 1, 0, 0.1),
+    ("empty", 0, 0, 31.0),
+    ("watermark", 1, 0, 0.1),
+    ("edit", 0, 0, 0.1),
+    ("edit empty", 0, 0, 0.0),
+    ("new", 2, 0, 31.0),
+    ("watermark", 1, 0, 0.0),
+    ("move", 0, 0, 0.0),
+]
+"""With seed 5: a Watermark that is read again closes no window over a text that came behind it."""
 OWN = tuple(encode(own_session("s.a", f"i.{number}")) for number in range(3))
 added = st.lists(
     st.tuples(
@@ -175,6 +213,9 @@ def by_id(published: list[Emit]) -> dict[str, set[bytes]]:
 
 @given(told=steps, seed=st.integers(0, 2**32))
 @example(told=MOVED_AND_READ_AGAIN, seed=28)
+@example(told=MOVED_BACK_IN_ONE_BATCH, seed=39)
+@example(told=EDITED_WHERE_IT_WAS_NOT_FORMED, seed=15)
+@example(told=EDITED_BEHIND_A_WATERMARK, seed=5)
 @settings(max_examples=250, deadline=None)
 async def test_batches_repeats_and_crashes_change_no_window(
     told: list[tuple[str, int, int, float]], seed: int

@@ -176,6 +176,24 @@ async def test_a_deletion_that_does_not_wait_is_said_again_after_a_crash(
     assert store.stored_sessions[S].deletions == []
 
 
+async def test_a_deletion_that_does_not_wait_is_said_again_when_its_id_has_another_text_by_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore(LIMITS)
+    await run(trigger(store, grace=GRACE), FORMED)
+    monkeypatch.setattr(trigger_batch, "MOST_WAITING", 0)
+    batch = [
+        *DELETED,
+        *(message(f"s.m{number}", S, 7 + number, 1.1, f"other {number}") for number in (1, 2, 3)),
+    ]
+    await trigger(store, grace=GRACE)(
+        batch
+    )  # stored, with a window of the other texts; nothing of it is published
+    assert len(store.stored_windows) == 2
+    published = await run(trigger(store, grace=GRACE), batch)
+    assert forgotten(published) == {f"s.m{number}": version(3 + number) for number in (1, 2, 3)}
+
+
 async def test_its_own_record_behind_an_edit_leaves_the_text_in_the_topic() -> None:
     store = MemoryStore(LIMITS)
     stage = trigger(store, grace=GRACE)
