@@ -24,12 +24,12 @@ def test_a_text_is_cut_at_its_best_end() -> None:
 
 @given(ids, st.none() | ids)
 def test_an_own_session_names_whose_it_is(agent: str, user: str | None) -> None:
-    assert whose(encode(own_session(agent, user))) == (agent, user)
+    assert whose(encode(own_session(agent, user))) == (agent, user, None)
 
 
 @given(ids, ids, ids)
 def test_the_session_of_an_imported_conversation_names_whose_it_is(agent: str, user: str, name: str) -> None:
-    assert whose(encode(own_session(agent, user, name))) == (agent, user)
+    assert whose(encode(own_session(agent, user, name))) == (agent, user, None)
 
 
 @given(ids)
