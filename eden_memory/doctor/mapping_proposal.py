@@ -212,7 +212,9 @@ def _with_roles(
     """Return the proposal with these roles; `means`: our role for each name that is clear, or for all others."""
     names = [name_of_role(role, value, means) for value in role.values] if role is not None else []
     others = means.get(ALL_OTHERS)
-    spoken = [means[name] if name is not None and name in means else others for name in names]
+    spoken: list[Role | None] = [
+        means[name] if name is not None and name in means else others for name in names
+    ]
     if shape is None:
         time = _best(fields, (role,), _as_time)
         session = _best(fields, (role, time), _as_session)
