@@ -4,17 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 from eden_memory.api.gateway.turns import STEP, TurnStore, insert_new, session_prefix, storable
 from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
+from eden_memory.directory.author_store import role_query
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
+from eden_memory.mongo.document_fields import Unusable, first_with_text, getter, moment_of, text_of
 from eden_memory.operations.reach import SessionReach
+from eden_memory.schemas.events.chat import ALL_OTHERS, role_of, roles_of
 from eden_memory.settings import MessagesSettings, Role
 
 SEARCH: Mapping[str, Any] = search_tool("openai")["function"]
@@ -93,14 +95,16 @@ class ChatMessages:
     def _row(self, said: TurnMessage, at: datetime) -> dict[str, Any]:
         """Return a message in the fields that the settings name, with a text id and a date."""
         fields = self._fields
-        theirs = {ours: name for name, ours in fields.roles.items()}
+        theirs = {ours: name for name, ours in fields.roles.items() if name != ALL_OTHERS}
         row: dict[str, Any] = {"_id": session_prefix(self._session) + (said.name or uuid4().hex)}
         values = {
             fields.session_id: self._of.session,
             fields.role: theirs.get(said.role, said.role),
-            fields.content: storable(said.text),
+            fields.contents[0]: storable(said.text),
             fields.created_at: at,
         }
+        if said.role == "user" and fields.role == fields.user_id:  # the author says the role
+            del values[fields.role]
         if said.role == "user" and self._of.user is not None:
             values[fields.user_id] = self._of.user
         for path, value in values.items():
@@ -153,16 +157,14 @@ class ChatMessages:
         return {self._fields.session_id: self._of.session}
 
     def _newest(self, limit: int | None) -> Any:
-        ours = ("user", "assistant")
-        theirs = [name for name, role in self._fields.roles.items() if role in ours]
-        query = self._query | {self._fields.role: {"$in": [*ours, *theirs]}}
+        query = self._query | {self._fields.role: role_query(self._fields, ("user", "assistant"))}
         order = [(self._fields.created_at, -1), ("_id", -1)]
         return self._collection.find(query).sort(order).limit(limit or 0)
 
     def _said(self, row: Mapping[str, Any]) -> TurnMessage:
-        role = getter(self._fields.role)(row)
+        role = role_of(getter(self._fields.role)(row), roles_of(self._fields.roles))
         try:
-            text = text_of(getter(self._fields.content)(row))
+            text = text_of(first_with_text(self._fields.contents)(row))
         except Unusable:
             text = ""
-        return TurnMessage(self._fields.roles.get(role) or role, text)
+        return TurnMessage(cast("Role", role), text)

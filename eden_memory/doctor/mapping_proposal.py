@@ -168,13 +168,12 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     shape = known_shape(documents)
     turns = turn_lists(documents) if shape is None else []
     fields = [found for found in sampled_fields(documents) if found.path not in turns]
+    theirs: Mapping[str, Role] = shape.means(documents) if shape else {}
     if shape is None:
         role = _best(fields, (), _as_role) or next(filter(flag_roles, fields), None)
-        means = role_names(role)
     else:
-        means = shape.means(documents)
-        role = at(documents, shape.role) if means or not shape.roles else None
-        means = {**role_names(role), **means}
+        role = at(documents, shape.role) if theirs or not shape.roles else None
+    means: dict[str, Role] = {**role_names(role), **theirs}
     if role is None or (shape is None and _holds_authors(role, means)):
         without = _by_author(documents, fields, _with_roles(documents, fields, None, {}, shape), shape)
         if role is None or without.role is not None:
@@ -212,7 +211,10 @@ def _with_roles(
 ) -> Proposal:
     """Return the proposal with these roles; `means`: our role for each name that is clear, or for all others."""
     names = [name_of_role(role, value, means) for value in role.values] if role is not None else []
-    spoken: list[Role | None] = [means.get(name or "", means.get(ALL_OTHERS)) for name in names]
+    others = means.get(ALL_OTHERS)
+    spoken: list[Role | None] = [
+        means[name] if name is not None and name in means else others for name in names
+    ]
     if shape is None:
         time = _best(fields, (role,), _as_time)
         session = _best(fields, (role, time), _as_session)
@@ -288,8 +290,9 @@ def _by_author(
     for document in documents:
         if (value := author(document)) is not None and (name := role_name(value)) != ALL_OTHERS:
             sessions.setdefault(repr(session(document)), set()).add(name)
-    everywhere = set.intersection(*sessions.values()) if len(sessions) >= MANY_SESSIONS else set[str]()
-    others = set[str]().union(*sessions.values()) - everywhere
+    authors = set[str]().union(*sessions.values())
+    everywhere = authors.intersection(*sessions.values()) if len(sessions) >= MANY_SESSIONS else set[str]()
+    others = authors - everywhere
     if len(everywhere) != 1 or len(others) < PAIR or not all(len(named) > 1 for named in sessions.values()):
         return first
     agent = everywhere.pop()

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
@@ -163,8 +163,7 @@ def calls_of(content: Any, beside: Any = None) -> str:
 def _call(part: Any) -> str:
     """Return one line of a tool's call: name and arguments, cut; "" for what names no tool."""
     fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
-    named = next((found for name in CALLED if isinstance(found := fields.get(name), Mapping)), fields)
-    named = cast(Mapping[str, Any], named)
+    named = next(_holders(fields), fields)
     name = next((found for key in NAMES_OF_CALLS if isinstance(found := named.get(key), str) and found), "")
     kind = fields.get("type")
     if not name and isinstance(kind, str) and kind.startswith(AI_SDK_CALL):
@@ -193,11 +192,16 @@ def _kinds_lost(part: Any) -> Sequence[str]:
     """Return what of a part that is no text becomes no text: of a call that holds its result, the result."""
     if (kind := _kind(part)) != "tool_call" or not _call(part):
         return (kind,)
-    holders = (part, *(part.get(name) for name in CALLED))
-    answered = any(
-        isinstance(each, Mapping) and (each.get("output") or each.get("result")) for each in holders
-    )
+    fields = cast(Mapping[str, Any], part)
+    answered = any(each.get("output") or each.get("result") for each in (fields, *_holders(fields)))
     return ("tool_result",) if answered else ()
+
+
+def _holders(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the documents in a part, or a call, that hold its name and arguments."""
+    for name in CALLED:
+        if isinstance(found := fields.get(name), Mapping):
+            yield cast(Mapping[str, Any], found)
 
 
 def lists_turns(content: Any) -> bool:

@@ -93,10 +93,21 @@ async def test_openai_agents_keep_the_chat_and_remember_it(lived: Lived) -> None
     assert [item["content"] for item in await items(session)] == texts[:3]
 
 
-@pytest.mark.parametrize("created_at", ["2026-10-01T10:00:00Z", datetime(2026, 10, 1, tzinfo=UTC)])
+BY_AUTHOR: dict[str, Any] = {
+    "role": "user_id",
+    "roles": {"bot-1": "assistant", "*": "user"},
+    "content": ("body", "content"),
+}
+
+
+@pytest.mark.parametrize(
+    ("created_at", "mapped"),
+    [("2026-10-01T10:00:00Z", {}), (datetime(2026, 10, 1, tzinfo=UTC), BY_AUTHOR)],
+)
 async def test_a_chat_is_read_in_the_order_in_which_it_was_added(
-    settings: Settings, database: AsyncDatabase[dict[str, Any]], created_at: Any
+    settings: Settings, database: AsyncDatabase[dict[str, Any]], created_at: Any, mapped: dict[str, Any]
 ) -> None:
+    settings = settings.model_copy(update={"messages": settings.messages.model_copy(update=mapped)})
     await prepare(settings)
     await database["messages"].insert_one(
         {"session_id": "other", "role": "user", "content": "Hello.", "created_at": created_at}
@@ -107,6 +118,7 @@ async def test_a_chat_is_read_in_the_order_in_which_it_was_added(
         await session.add_items([{"role": "user", "content": text} for text in texts[:59]])
         await session.add_items([{"role": "assistant", "content": texts[59]}])
         assert [item["content"] for item in await items(session)] == texts
+        assert {item["role"] for item in await items(session)} == {"user", "assistant"}
         assert await items(session, 0) == []
         assert (await session.pop_item() or {}).get("content") == texts[59]
 

@@ -31,7 +31,7 @@ def _rows() -> Iterator[str]:
 
 def _fields(chat: StoredChat) -> str:
     names = ("session_id", "role", "content", "user_id", "created_at")
-    values = [chat.messages.get(name) or [] for name in names]
+    values: list[str | list[str]] = [chat.messages.get(name) or [] for name in names]
     shown = [
         " or ".join(f"`{path}`" for path in ([value] if isinstance(value, str) else value))
         for value in values

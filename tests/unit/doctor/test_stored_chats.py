@@ -16,7 +16,7 @@ from eden_memory.doctor.proposed_mapping import (
     findings_of,
     propose_users,
 )
-from eden_memory.settings import Settings
+from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import message_mapping
 from tests.unit.doctor.schemas_of_chats import BEGAN, many, nested, rooms
 from tests.unit.doctor.stored_chats import (
@@ -49,7 +49,7 @@ def test_the_first_proposal_is_right_and_in_doubt_it_asks(chat: StoredChat) -> N
 
 @EACH
 def test_message_author_time_and_role_are_read_right(chat: StoredChat) -> None:
-    settings = Settings(messages={"collection": "chats", **chat.messages})  # pyright: ignore[reportCallIssue]
+    settings = Settings(messages=MessagesSettings(collection="chats", **chat.messages))
     mapping, documents = message_mapping(settings), chat.documents()
     for number, (document, said) in enumerate(zip(documents, chat.said(), strict=True)):
         result = mapped(change(number, "insert", document), messages=mapping)
