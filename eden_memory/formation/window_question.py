@@ -351,8 +351,8 @@ class WindowQuestions:
             try:
                 found = await ask(part)
             except (PermanentError, ProviderError) as error:
-                if isinstance(error, ProviderError) and not error.alone:
-                    raise
+                if isinstance(error, ProviderError) and not (error.alone and error.session):
+                    raise  # away or busy: only an answer that cannot be read is the part's own fault
                 errors.append(error)
                 failed.append(f"{part.name or 'the others'}: {error}")
                 continue

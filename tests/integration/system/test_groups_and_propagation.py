@@ -124,15 +124,13 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
 
 
 def judges_alike(asked: Asked) -> Said:
-    """What messages tell it; and that everything of others says the same."""
+    """What messages tell it; and of others, which say the same."""
     if asked.kind != "propagation":
         return obey(asked)
-    own, others = (len(NUMBERED.findall(part)) for part in asked.user.split("# of other "))
-    same = [own + number for number in range(1, others + 1)]
-    items = [(number, text) for number, text in asked.messages.items() if number <= own]
-    return {
-        "propagated": [{"reflection": n, "text": SHARED, "same": same} for n, text in items if SHARED in text]
-    }
+    own = len(NUMBERED.findall(asked.user.split("# of other ")[0]))
+    found = [number for number, text in asked.messages.items() if SHARED in text]
+    same = [number for number in found if number > own]
+    return {"propagated": [{"reflection": n, "text": SHARED, "same": same} for n in found if n <= own]}
 
 
 async def test_what_two_users_must_show_goes_up_with_the_second_and_ends_with_either(

@@ -9,7 +9,7 @@ import pytest
 from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.formation.extraction_results import failed_extraction
 from eden_memory.metrics import EXTRACTION_SPLITS
-from eden_memory.models.provider_calls import Completion, PromptTurn, Trial
+from eden_memory.models.provider_calls import CallFailed, Completion, PromptTurn, Trial
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.answers import ModelAnswer
@@ -41,6 +41,8 @@ class Provider(FakeChat):
         super().__init__(self._says)
         self.broken, self.most = broken, most
         self.systems: list[str] = []
+        self.busy = ""
+        """The label for which it has no time."""
 
     async def complete(
         self,
@@ -54,9 +56,11 @@ class Provider(FakeChat):
         self.systems.append(system)
         return await super().complete(model, system, turns, answer, most, trials)
 
-    def _says(self, turns: Sequence[PromptTurn]) -> str:
+    def _says(self, turns: Sequence[PromptTurn]) -> str | BaseException:
         system = self.systems[-1]
         labels = [label for label in ("agent", "user", "session") if f"\n- {label}" in system]
+        if labels == [self.busy]:
+            return CallFailed("rate_limited", "busy")
         own = turns[0].text.split("# conversation\n")[-1]
         numbers = [line.split("]")[0][1:] for line in own.splitlines() if line.startswith("[")]
         if len(labels) > 1 or labels[0] in self.broken or len(numbers) > self.most:
@@ -172,6 +176,16 @@ async def test_a_model_that_answers_nothing_is_doubted_before_a_window_is_given_
     window = talk("The gate is new.", scopes=BOTH)
     with pytest.raises(ProviderError, match="none of its answers can be read"):
         await run(window, Provider("agent", "user"), MemoryAnswers())
+
+
+async def test_a_provider_that_is_busy_gives_up_no_part() -> None:
+    window, answers, provider = talk("The gate is new.", scopes=BOTH), MemoryAnswers(), Provider()
+    provider.busy = "user"
+    with pytest.raises(ProviderError, match="busy"):
+        await run(window, provider, answers)
+    provider.busy = ""
+    events, refused = await run(window, provider, answers)
+    assert (set(texts(events)), refused) == ({"agent", "user"}, {})
 
 
 async def test_one_message_in_one_scope_has_no_parts() -> None:
