@@ -47,16 +47,16 @@ def response_events(body: Body, texts: list[str], number: int, call: Body | None
     """The events of a streamed response, one text delta for each text."""
     whole = response_of(body, texts, number, call)
     numbers = count()
-    begun = {**whole, "status": "in_progress", "output": []}
+    begun: Body = {**whole, "status": "in_progress", "output": []}
     for kind in ("response.created", "response.in_progress"):
         yield {"type": kind, "sequence_number": next(numbers), "response": begun}
     for place, item in enumerate(whole["output"]):
         at: Body = {"output_index": place}
-        empty = {**item, "content": []} if item["type"] == "message" else item
+        empty: Body = {**item, "content": []} if item["type"] == "message" else item
         yield {"type": "response.output_item.added", "sequence_number": next(numbers), **at, "item": empty}
         if item["type"] == "message":
             at |= {"item_id": item["id"], "content_index": 0}
-            part = {"type": "output_text", "text": "", "annotations": []}
+            part: Body = {"type": "output_text", "text": "", "annotations": []}
             yield {
                 "type": "response.content_part.added",
                 "sequence_number": next(numbers),
@@ -64,7 +64,7 @@ def response_events(body: Body, texts: list[str], number: int, call: Body | None
                 "part": part,
             }
             for text in texts:
-                said = {
+                said: Body = {
                     "type": "response.output_text.delta",
                     "sequence_number": next(numbers),
                     "logprobs": [],
@@ -99,7 +99,7 @@ def message_of(texts: list[str], number: int, call: Body | None) -> Body:
 def message_events(texts: list[str], number: int, call: Body | None) -> Iterator[Body]:
     """The events of a streamed message, one text delta for each text."""
     whole = message_of(texts, number, call)
-    begun = {**whole, "content": [], "stop_reason": None}
+    begun: Body = {**whole, "content": [], "stop_reason": None}
     yield {"type": "message_start", "message": begun}
     for place, block in enumerate(whole["content"]):
         empty: dict[str, Body] = {

@@ -203,7 +203,14 @@ class Messages(ChatFormat):
         """Return `system` with up to two more blocks."""
         del role
         own = members.get("system")
-        if "messages" not in members or (own is not None and not isinstance(own.value, str | list | None)):
+        if "messages" not in members:
+            return {}
+        if (
+            own is not None
+            and own.value not in (None, [])
+            and not own.items
+            and not isinstance(own.value, str)
+        ):
             return {}
         added = [_text_block(memory) for memory in (stable, changing) if memory]
         if own is not None and own.items:

@@ -1,6 +1,6 @@
 """Read memory's fields of a chat request, and keep the rest byte for byte. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -101,7 +101,7 @@ class ChatRequest:
         return partial(_put_back, path, value)
 
 
-def _put_back(path: tuple[str, ...], value: str, event: bytes) -> bytes:
+def _put_back(path: Sequence[str], value: str, event: bytes) -> bytes:
     try:
         return with_value(event.decode(), path, value).encode()
     except UnicodeDecodeError:

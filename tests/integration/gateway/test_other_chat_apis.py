@@ -4,7 +4,7 @@ The other files of this folder talk over chat completions; this one alone finds 
 in, what an answer repeats of it, and how turns are read from items, blocks and events.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -32,7 +32,8 @@ def who(session: str, user: str) -> dict[str, Any]:
 
 async def responded(chats: Chats, said: Any, who: dict[str, Any], **more: Any) -> Any:
     async with chats.client() as client:
-        return await client.responses.create(model="m", input=said, extra_body=who, **more)
+        responses = cast("Any", client.responses)
+        return await responses.create(model="m", input=said, extra_body=who, **more)
 
 
 def claude(chats: Chats) -> AsyncAnthropic:
@@ -68,7 +69,7 @@ async def test_a_streamed_response_with_a_tool_and_a_previous_response_is_stored
     async with chats.client() as client:
         more: dict[str, Any] = {"stream": True, "tools": [TOOL], "extra_body": {"user": who["user"]}}
         more["extra_body"] = {"memory_id": who["memory_id"], **more["extra_body"]}
-        stream: Any = await client.responses.create(
+        stream = await cast("Any", client.responses).create(
             model="m", input="Weather?", instructions="Be brief.", **more
         )
         events = [event async for event in stream]
@@ -122,7 +123,7 @@ async def test_a_message_is_given_memory_behind_the_callers_system_blocks(
     await chats.remembers(user, "Likes tables.", "Ann keeps nine bees.")
     asked: dict[str, Any] = {} if system is None else {"system": system}
     async with claude(chats) as client:
-        found = await client.messages.create(
+        found = await cast("Any", client.messages).create(
             model="m",
             max_tokens=10,
             messages=[{"role": "user", "content": "My bees?"}],

@@ -270,7 +270,11 @@ async def test_an_account_without_money_says_nothing_about_the_question(
     models: Serving, monkeypatch: pytest.MonkeyPatch, status: int, kind: str, says: str
 ) -> None:
     monkeypatch.setitem(wire_anthropic.PROBLEMS, "bad_request", (status, kind, None))
-    monkeypatch.setattr(models, "_problem", lambda *_: Problem("bad_request", says=says))
+
+    def refused(*_: object) -> Problem:
+        return Problem("bad_request", says=says)
+
+    monkeypatch.setattr(models, "_problem", refused)
     chat = chat_of("anthropic", models.url)
     with pytest.raises(CallFailed, match="used up") as raised:
         await ask(chat)

@@ -75,7 +75,7 @@ def test_a_conversation_has_the_same_turns_over_every_api() -> None:
         {"role": "assistant", "content": "warm"},
         {"role": "user", "content": "ok"},
     ]
-    items = [
+    items: list[Any] = [
         {"role": "user", "content": [{"type": "input_text", "text": "weather?"}]},
         {"type": "reasoning", "summary": []},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "wait"}]},
@@ -84,7 +84,7 @@ def test_a_conversation_has_the_same_turns_over_every_api() -> None:
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "warm"}]},
         {"role": "user", "content": "ok"},
     ]
-    blocks = [
+    blocks: list[Any] = [
         {"role": "user", "content": "weather?"},
         {
             "role": "assistant",
