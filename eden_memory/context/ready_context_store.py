@@ -328,7 +328,7 @@ class MongoContextSource:
             stored |= await self._read(unread, ())
         if self._most_facts > RECENT_FACTS:
             stored = {key: await self._with_more_facts(stored[key]) for key in stored}
-        hidden = await self._hidden.resting_on(deleted if self._forgets else (), stored)
+        hidden = await self._hidden.resting_on(deleted if self._forgets else {}, stored)
         private = _private(stored.values(), streams, sharing, _learning(present))
         stored = await self._hidden.taken_out(stored, private | hidden)
         audiences = await self._audiences.of(with_unlisted(asked, present, stored.values()))
