@@ -171,17 +171,19 @@ class MongoHidden:
         query: Row = {"absorbed": True, "$or": [of_users(asked), {"_id": {"$in": asked}}]}
         return set(await self._of(Reflection.COLLECTION).distinct("scope_key", query))
 
-    async def deleted_just_now(self) -> dict[str, str]:
-        """Return the messages that were deleted and may be written again, or are being erased.
+    async def deleted_just_now(self, *, forgets: bool = True) -> dict[str, str]:
+        """Return the messages that were deleted and may be written again, or that are being erased.
 
-        With each, the version up to which memory of it is hidden.
+        With each, the version up to which memory of it is hidden. `forgets`: whether memory forgets what the
+        application deletes; what an edit changes is always forgotten.
         """
         pending: Row = {"deletions.message_id": {"$gt": ""}, "deletions": {"$exists": True}}
         found: dict[str, str] = {}
         async for row in self._of(SessionState.COLLECTION).find(pending, {"deletions": 1}):
             for deletion in row["deletions"]:
-                name, version = deletion["message_id"], deletion["version"]
-                found[name] = max(version, found.get(name, version))
+                if forgets or deletion.get("edited"):
+                    name, version = deletion["message_id"], deletion["version"]
+                    found[name] = max(version, found.get(name, version))
         return found
 
     async def resting_on(self, messages: Mapping[str, str], keys: Collection[str]) -> frozenset[str]:
