@@ -15,6 +15,7 @@ from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_
 from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_store import ask_all
 
 Row = dict[str, Any]
 REASON = "it rests on what users said, and sharing is private"
@@ -199,4 +200,4 @@ async def _ask(settings: Settings, documents: list[Row]) -> None:
     async with installation(settings) as at:
         inbox = at.source[settings.names[InboxForget.COLLECTION]]
         for start in range(0, len(documents), TOGETHER):
-            await inbox.insert_many(documents[start : start + TOGETHER])
+            await ask_all(inbox, documents[start : start + TOGETHER])

@@ -320,7 +320,7 @@ class MongoContextSource:
             self._presence.look_up(asked),
             self._read(guesses, sessions),
             self._hidden.sharing(),
-            self._hidden.deleted_just_now(),
+            self._hidden.deleted_just_now(forgets=self._forgets),
         )
         self._learn(present)
         visible = {key for asker in asked for key in _keys(asker, present[asker], streams[asker.agent_id])}
@@ -328,7 +328,7 @@ class MongoContextSource:
             stored |= await self._read(unread, ())
         if self._most_facts > RECENT_FACTS:
             stored = {key: await self._with_more_facts(stored[key]) for key in stored}
-        hidden = await self._hidden.resting_on(deleted if self._forgets else (), stored)
+        hidden = await self._hidden.resting_on(deleted, stored)
         private = _private(stored.values(), streams, sharing, _learning(present))
         stored = await self._hidden.taken_out(stored, private | hidden)
         audiences = await self._audiences.of(with_unlisted(asked, present, stored.values()))

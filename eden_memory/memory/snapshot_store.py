@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -144,19 +144,23 @@ class MongoHidden:
         return in_force(await stored_sharing(self._database, self._names), self._chosen)
 
     async def taken_out(self, snapshots: Mapping[str, Snapshot], keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Return the snapshots, without memory of these ids, and those of these scopes without what users said."""
+        """Return the snapshots, without memory of these ids, and those of these scopes without what users said.
+
+        A blob that has absorbed any of it is left out; the facts of its scope stay.
+        """
         hidden = frozenset(keys)
+        if not hidden:
+            return dict(snapshots)
         private = [key for key in hidden if key in snapshots and _says_something(snapshots[key])]
-        if not private:
-            return {key: _without(shot, hidden, hidden, hidden) for key, shot in snapshots.items()}
         shots = [snapshots[key] for key in private]
         recent = [recent_fact.fact_id for shot in shots for recent_fact in shot.recent_facts]
         waiting = [reflection.reflection_id for shot in shots for reflection in shot.buffer]
         facts = await self._ids(Fact.COLLECTION, private, recent)
         reflections = await self._ids(Reflection.COLLECTION, private, waiting)
-        blobs = await self.blobs([shot.scope_key for shot in shots if shot.blob is not None])
+        ids = hidden - snapshots.keys()
+        blobs = await self.blobs([*ids, *(shot.scope_key for shot in shots if shot.blob is not None)])
         return {
-            key: _without(shot, hidden | facts, hidden | reflections, hidden | blobs)
+            key: _without(shot, hidden | facts, hidden | reflections, blobs)
             for key, shot in snapshots.items()
         }
 
@@ -167,21 +171,34 @@ class MongoHidden:
         query: Row = {"absorbed": True, "$or": [of_users(asked), {"_id": {"$in": asked}}]}
         return set(await self._of(Reflection.COLLECTION).distinct("scope_key", query))
 
-    async def deleted_just_now(self) -> list[str]:
-        """Return the messages that were deleted and may be written again, or are being erased."""
-        pending: Row = {"deletions.message_id": {"$gt": ""}, "deletions": {"$exists": True}}
-        found = self._of(SessionState.COLLECTION).find(pending, {"deletions.message_id": 1})
-        return [deletion["message_id"] async for row in found for deletion in row["deletions"]]
+    async def deleted_just_now(self, *, forgets: bool = True) -> dict[str, str]:
+        """Return the messages that were deleted and may be written again, or that are being erased.
 
-    async def resting_on(self, messages: Sequence[str], keys: Collection[str]) -> frozenset[str]:
-        """Return the ids of memory of these scopes that rests on any of the messages, and scopes whose blob does."""
+        With each, the version up to which memory of it is hidden. `forgets`: whether memory forgets what the
+        application deletes; what an edit changes is always forgotten.
+        """
+        pending: Row = {"deletions.message_id": {"$gt": ""}, "deletions": {"$exists": True}}
+        found: dict[str, str] = {}
+        async for row in self._of(SessionState.COLLECTION).find(pending, {"deletions": 1}):
+            for deletion in row["deletions"]:
+                if forgets or deletion.get("edited"):
+                    name, version = deletion["message_id"], deletion["version"]
+                    found[name] = max(version, found.get(name, version))
+        return found
+
+    async def resting_on(self, messages: Mapping[str, str], keys: Collection[str]) -> frozenset[str]:
+        """Return the ids of memory of these scopes that rests on any of the messages, up to its version."""
         if not messages:
             return frozenset()
-        resting: Row = {"message_ids": {"$in": messages}, "scope_key": {"$in": list(keys)}}
-        facts = [row["_id"] async for row in self._of(Fact.COLLECTION).find(resting, {"_id": 1})]
-        rows = await self._of(Reflection.COLLECTION).find(resting, {"scope_key": 1, "absorbed": 1}).to_list()
-        blobs = [row["scope_key"] for row in rows if row.get("absorbed")]
-        return frozenset([*facts, *(row["_id"] for row in rows), *blobs])
+        resting: Row = {"message_ids": {"$in": list(messages)}, "scope_key": {"$in": list(keys)}}
+        fields = {"sources.message_id": 1, "sources.version": 1}
+        found = set[str]()
+        for collection in (Fact.COLLECTION, Reflection.COLLECTION):
+            async for row in self._of(collection).find(resting, fields):
+                sources = ((source["message_id"], source["version"]) for source in row["sources"])
+                if any(version <= messages.get(name, "") for name, version in sources):
+                    found.add(row["_id"])
+        return frozenset(found)
 
     async def scopes_of_session(self, session_id: str) -> set[str]:
         """Return the scopes of memory that rests on a session's messages."""

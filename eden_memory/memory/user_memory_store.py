@@ -7,6 +7,7 @@ publish a decision again (outcomes, answers); the application's own documents ar
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any, Literal, cast
 from uuid import UUID
 
@@ -242,8 +243,10 @@ def _item(kind: Any, row: Row, scopes: dict[str, Scope]) -> SharedItem:
 def taken_back(item: SharedItem, by: str | None, *, move: bool) -> list[Row]:
     """Return the inbox documents that retire an item as a correction, and with `move` give it to its only user.
 
-    A reflection that a blob has absorbed is forgotten instead, so that the blob is made anew without it.
+    A reflection that a blob has absorbed is forgotten instead, so that the blob is made anew without it. Moved
+    twice, it is given to its user once: the request has the same id each time.
     """
+    given = ObjectId(blake2b(f"{item.kind}/{item.id}".encode(), digest_size=12).digest())
     asked = {"by": "person", "reason": TAKEN_BACK, "asked_by": by}
     facts: Row = {"kind": "fact_command", **asked}
     notes: Row = {"kind": "memory_command", **asked}
@@ -264,8 +267,8 @@ def taken_back(item: SharedItem, by: str | None, *, move: bool) -> list[Row]:
         added: Row = {"text": item.content, "said_at": item.said_at, "sources": item.sources}
         own = Scope.of_user(item.scope.agent_id, user)
         requests.append(
-            InboxFactCommand(_id=ObjectId(), scope=own, action="add", **added, **facts)
+            InboxFactCommand(_id=given, scope=own, action="add", **added, **facts)
             if item.kind == "fact"
-            else InboxMemoryCommand(_id=ObjectId(), scope=own, action="add_reflection", **added, **notes)
+            else InboxMemoryCommand(_id=given, scope=own, action="add_reflection", **added, **notes)
         )
     return [request.model_dump(exclude_none=True) for request in requests]

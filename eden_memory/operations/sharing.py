@@ -8,6 +8,7 @@ from eden_memory.operations import parameters as p
 from eden_memory.operations.correcting import seen_by_others
 from eden_memory.operations.reading import ReadCalls
 from eden_memory.schemas.documents import InboxForget
+from eden_memory.source.inbox_store import ask_all
 
 
 class SharingCalls(ReadCalls):
@@ -35,7 +36,7 @@ class SharingCalls(ReadCalls):
             )
         documents = taken_back(found[0], self._asked_by[:256], move=move)
         inbox = self.memory.source[self.memory.settings.names[InboxForget.COLLECTION]]
-        await inbox.insert_many(documents)
+        await ask_all(inbox, documents)
         return encode_id(documents[0]["_id"])
 
     async def _shared(self) -> SharedItems:

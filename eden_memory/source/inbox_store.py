@@ -11,12 +11,14 @@ from bson.errors import InvalidId
 from pymongo import AsyncMongoClient, DeleteOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
 
 from eden_memory.errors import EdenError, NotAnId, NotFound
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, SourceFailed, version_of
 from eden_memory.mongo.given_ids import readings
 from eden_memory.mongo.lenient_decoding import PLAIN, decode_documents
+from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Reflection, StoredBlob
 from eden_memory.settings import Settings
 from eden_memory.source.messages_store import missing_messages, source_errors
@@ -72,6 +74,14 @@ async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:
     result = await inbox.insert_one(document)
     inserted: ObjectId = result.inserted_id
     return inserted
+
+
+async def ask_all(inbox: AsyncCollection[Row], documents: Sequence[Row]) -> None:
+    """Write requests that have ids; those that wait there already stay as they are."""
+    try:
+        await inbox.insert_many(documents, ordered=False)
+    except BulkWriteError as error:
+        only_duplicates(error)
 
 
 async def session_of(

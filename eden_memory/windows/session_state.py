@@ -142,15 +142,18 @@ class StoredMessage:
 
 @dataclass(slots=True)
 class PendingDeletion:
-    """A formed message that was deleted, and may be written again until `due`."""
+    """A formed message that was deleted, and may be written again until `due`; or whose text was edited."""
 
     message_id: str
     version: str
-    """Of the deletion."""
+    """Of the deletion; up to it, what rests on the message is hidden."""
     same: str | None
     due: datetime
+    """Of an edit: its time."""
     asked: bool = False
     """Its time has passed, and its erasure is requested."""
+    edited: bool = False
+    """The text was edited: forgetting is requested with the edit, and nothing is to be written again."""
 
 
 @dataclass(slots=True)
@@ -195,7 +198,7 @@ class Session:
     )
     """Windows that this batch closed, with what they hold."""
     deletions: list[PendingDeletion] = field(default_factory=list[PendingDeletion])
-    """Deleted messages whose memory is hidden until they are erased, or written again."""
+    """Deleted and edited messages whose memory is hidden until it is erased, or they are written again."""
     changed: bool = False
     """Whether its document is to be written: not for a message that only joins those that wait."""
     text_bytes: int = 0

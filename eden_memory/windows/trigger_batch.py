@@ -363,6 +363,7 @@ class Batch:
         if (up_to := forgets_up_to(event, known)) is not None:
             self.superseded[event.message_id] = up_to
             self.sent.append(forgotten(event.message_id, up_to, event.session_id, time, delivery, "edited"))
+            self._hide_edited(session, event.message_id, up_to, time)
         if self.off.of(event.session_id, event.user_id) or stays_out(known, event):
             self._opted_out(session, event, delivery)
             return
@@ -384,6 +385,15 @@ class Batch:
         elif same and known and known.formation_id and (known.version, known.same) == (event.version, None):
             self.messages.put(replace(known, same=same))
         self.counts.empty += not event.text
+
+    def _hide_edited(self, session: Session, message_id: str, up_to: str, time: datetime) -> None:
+        """Hide what rests on the text of a message before its edit until forgetting has marked it."""
+        hidden = [deletion for deletion in session.deletions if deletion.edited]
+        known = any((edit.message_id, edit.version) == (message_id, up_to) for edit in hidden)
+        if not known and session.partition == self.partition and self.grace.until(time) is not None:
+            edit = PendingDeletion(message_id, up_to, None, time, asked=True, edited=True)
+            session.deletions.append(edit)
+            session.changed = True
 
     def _note_reuse(self, session: Session, known: StoredMessage | None, message: StoredMessage) -> None:
         """Note on a message that its id was that of a formed one, whose deletion did not wait.
@@ -535,11 +545,12 @@ class Batch:
         for session in self.own():
             for deletion in [deletion for deletion in session.deletions if deletion.due < time]:
                 name = session.session_id, deletion.message_id, deletion.version
-                published = self.grace.published.get(name)
+                published = deletion.due if deletion.edited else self.grace.published.get(name)
                 hidden_long = published is not None and time - published >= HIDDEN_FOR
                 ref = MessageRef(message_id=deletion.message_id, version=deletion.version)
                 settled = self.erasing.message_gone(ref) or len(self.grace.published) > MOST_WAITING
-                if not self.forgets or (hidden_long and settled):
+                kept = not (self.forgets or deletion.edited)
+                if kept or (hidden_long and settled):
                     session.deletions.remove(deletion)
                     self.grace.published.pop(name, None)
                     session.changed = True

@@ -79,16 +79,21 @@ class Message(Document):
 
 
 class PendingDeletion(Part):
-    """A deleted message whose memory is hidden, and whose erasure waits in case the message is written again."""
+    """A deleted message whose memory is hidden, and whose erasure waits in case the message is written again.
+
+    Or a message that was edited after it was formed: its memory is hidden until it is forgotten.
+    """
 
     message_id: EntityId
     version: Version
-    """Of the deletion."""
+    """Of the deletion, or before the edit: memory of up to this version is hidden."""
     same: str | None = None
     """As of the message."""
     due: Moment
     asked: bool = False
     """The time has passed, and the erasure is requested."""
+    edited: bool = False
+    """The message was edited, not deleted."""
 
 
 class OutboxEntry(Part):
@@ -158,7 +163,7 @@ class SessionState(Document):
     unpublished: bool | None = None
     """True where there is something in the outbox, or an erasure is requested; missing where not."""
     deletions: tuple[PendingDeletion, ...] | None = None
-    """Missing where nothing was deleted just now."""
+    """Missing where nothing was deleted or edited just now."""
 
 
 class WindowMessage(Part):

@@ -6,6 +6,7 @@ import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import Placement
+from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
 from eden_memory.windows import session_state
 from tests.integration.system.canary_scans import until_erased
@@ -74,6 +75,7 @@ async def test_what_an_edit_takes_out_is_forgotten_everywhere_and_the_rest_is_me
 
         monkeypatch.setattr(session_state, "STILL", timedelta(seconds=1))
         async with stages(settings):
+            await running.form(told)  # forms nothing; the session is stored with the time that is set now
             await remembers(running, TEA, BOAT)
             await running.shows(other, "una", TEA, BOAT, without=["Zanzibar"])
             assert await windows(running, "edited") == 1
@@ -95,6 +97,12 @@ async def test_what_an_edit_takes_out_is_forgotten_everywhere_and_the_rest_is_me
             )
             await remembers(running, BOAT)
             assert "EDEN_MESSAGES_ON_EDIT is forget" in await because(running, "Una likes coffee")
-            await running.told(told, "una", "fact user: Una sails.")
+            (sails,) = await running.told(told, "una", "fact user: Una sails.")
             await remembers(running, BOAT, "Una sails.")
             assert await windows(running, "edited") == 1
+
+        hides = fast(settings, shared_models, messages={"on_edit": "forget", "delete_grace_seconds": 60.0})
+        async with stages(hides, [name for name in pipeline.NAMES if name != pipeline.FORGETTING]):
+            await messages.update_one({"_id": sails}, {"$set": {"content": "fact user: Una rows."}})
+            await running.shows(other, "una", BOAT, without=["Una sails."])
+            await remembers(running, BOAT, "Una sails.")  # hidden before it is forgotten

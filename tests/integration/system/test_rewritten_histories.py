@@ -128,6 +128,32 @@ async def test_a_deletion_hides_a_lasting_fact_that_newer_ones_have_displaced(pa
     assert "Ina is allergic to nuts." in await patient.facts("ina"), "nothing is erased yet"
 
 
+async def test_a_deletion_hides_a_blob_that_absorbed_it_and_nothing_else_of_its_scope(
+    patient: System,
+) -> None:
+    session, other = await patient.session("hal"), await patient.session("hal")
+    notes = [f"note user: Hal likes thing-{number}." for number in range(3)]
+    names = await patient.told(
+        session, "hal", "note user: Hal fears spiders.", *notes, "fact user: Hal skis."
+    )
+    await patient.shows(other, "hal", "<Consolidated>", "spiders", "Hal skis.")
+    await patient.source["messages"].delete_one({"_id": names[0]})
+    await patient.shows(other, "hal", "Hal skis.", without=["spiders", "<Consolidated>"])
+    found = await patient.service.list_facts(session=other, user="hal")
+    assert [fact.content for fact in found.items] == ["Hal skis."]
+
+
+async def test_another_text_under_the_id_of_a_deleted_message_is_shown(patient: System) -> None:
+    session, other = await patient.session("eli"), await patient.session("eli")
+    (name,) = await patient.told(session, "eli", "fact user: Eli sails.")
+    row = await patient.source["messages"].find_one_and_delete({"_id": name})
+    await patient.shows(other, "eli", without=["Eli sails."])
+    await patient.source["messages"].insert_one({**(row or {}), "content": "fact user: Eli rows."})
+    await patient.form(session)
+    await until(lambda: _are(patient.facts("eli"), ["Eli rows.", "Eli sails."]), "nothing is erased yet")
+    await patient.shows(other, "eli", "Eli rows.", without=["Eli sails.", "<Recent>"])
+
+
 async def test_equal_texts_are_matched_one_to_one(patient: System) -> None:
     session = await patient.session("eve")
     history = History(patient, session, "eve")

@@ -35,6 +35,8 @@ def test_an_item_is_retired_as_a_correction_and_given_to_its_user(kind: str, giv
     assert (given["action"], given["scope"]["key"]) == (gives, "user:s.a:s.dora")
     assert [source["message_id"] for source in given["sources"]] == ["s.m"]
     assert len(taken_back(shared(kind), None, move=False)) == 1
+    again = taken_back(shared(kind), "ann", move=True)
+    assert again[1]["_id"] == given["_id"], "asked for twice, it is given once"
 
 
 def test_a_reflection_that_a_blob_has_absorbed_is_forgotten() -> None:

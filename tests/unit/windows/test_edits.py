@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from eden_memory.forgotten import Mark
 from eden_memory.schemas.events import Forgotten, FormationRequested
 from eden_memory.stages.stage import Decision, Delivery, Emit
 from eden_memory.windows.session_state import AGAIN_A_DAY
@@ -11,6 +12,7 @@ from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import (
     NOON,
+    KnownMarks,
     Sessions,
     asked,
     formations,
@@ -137,6 +139,19 @@ async def test_a_message_forms_again_five_times_a_day_and_its_last_text_after_th
     (last,) = about_edits(await run(stage, [watermark(501, 11 + 24 * 60)]))
     assert last.messages[0].version == version(10 * (AGAIN_A_DAY + 2))
     assert last.closed_at == NOON + timedelta(minutes=11, days=1)
+
+
+async def test_the_earlier_text_hides_from_the_edit_on_until_it_is_marked() -> None:
+    store, marks = MemoryStore(Limits()), KnownMarks()
+    stage = trigger(store, forgotten=marks, grace=timedelta(minutes=1))
+    batch = [edit(10, 5)]
+    published = await run(stage, WRITTEN, batch, batch, [watermark(11, 6)], [watermark(12, 6.5)])
+    hidden = [(one.message_id, one.version) for one in store.stored_sessions[S].deletions]
+    assert hidden == forgotten(published) == [("s.m2", version(2))]
+    marks.marks.append(Mark("message", "s.m2", "up_to_version", version(2)))
+    published += await run(stage, [watermark(13, 7)])
+    assert store.stored_sessions[S].deletions == []
+    assert forgotten(published) == [("s.m2", version(2))]
 
 
 async def test_where_edited_texts_are_only_forgotten_nothing_forms_and_nothing_waits() -> None:
