@@ -12,7 +12,7 @@ from eden_memory.directory.directory_store import agents_that_say
 from eden_memory.errors import EdenError
 from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
 from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_back
-from eden_memory.replay.installation import installation
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask_all
@@ -188,12 +188,16 @@ async def _found(settings: Settings) -> list[HiddenItem]:
 
 async def _shared(settings: Settings, limit: int) -> list[SharedItem]:
     async with installation(settings) as at:
-        return await SharedItems(at.database, at.settings.names).newest(limit)
+        return await _items(at).newest(limit)
 
 
 async def _named(settings: Settings, ids: list[str]) -> list[SharedItem]:
     async with installation(settings) as at:
-        return await SharedItems(at.database, at.settings.names).of(ids)
+        return await _items(at).of(ids)
+
+
+def _items(at: Installation) -> SharedItems:
+    return SharedItems(at.database, at.settings.names, forgets=at.settings.messages.on_delete != "keep")
 
 
 async def _ask(settings: Settings, documents: list[Row]) -> None:

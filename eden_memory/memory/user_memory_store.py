@@ -15,7 +15,7 @@ from bson import Binary, Decimal128, ObjectId
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.memory.snapshot_store import of_users, wide_scopes
+from eden_memory.memory.snapshot_store import MongoHidden, of_users, wide_scopes
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.names import Names
@@ -198,10 +198,10 @@ class SharedItem:
 
 
 class SharedItems:
-    """Of one namespace."""
+    """Of one namespace; `forgets`: whether memory forgets messages that the application deletes."""
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
-        self._database, self._names = database, names
+    def __init__(self, database: AsyncDatabase[Row], names: Names, *, forgets: bool) -> None:
+        self._database, self._names, self._forgets = database, names, forgets
 
     async def newest(self, limit: int, agent_id: str | None = None) -> list[SharedItem]:
         """Return what stands of it, of an agent or of all, newest first."""
@@ -214,12 +214,15 @@ class SharedItems:
     async def _found(self, query: Row, limit: int, agent_id: str | None) -> list[SharedItem]:
         wide = await wide_scopes(self._database[self._names[Snapshot.COLLECTION]])
         scopes = {scope.key: scope for scope in wide if agent_id in (None, scope.agent_id)}
+        hidden = MongoHidden(self._database, self._names)
+        gone = await hidden.resting_on(await hidden.deleted_just_now(forgets=self._forgets), scopes)
+        there: Row = {"_id": {"$nin": list(gone)}} if gone else {}
         found: list[SharedItem] = []
         for kind, collection, standing in (
             ("fact", Fact.COLLECTION, {"active": True}),
             ("reflection", Reflection.COLLECTION, {"retired_at": None}),
         ):
-            wanted = {"$and": [of_users(scopes), {**query, **standing}]}
+            wanted = {"$and": [of_users(scopes), {**query, **standing}, there]}
             rows = self._database[self._names[collection]].find(wanted, {"embedding": 0, "history": 0})
             found += [_item(kind, row, scopes) async for row in rows.sort("said_at", -1).limit(limit)]
         return sorted(found, key=lambda item: item.said_at, reverse=True)[:limit]

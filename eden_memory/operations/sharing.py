@@ -43,7 +43,11 @@ class SharingCalls(ReadCalls):
         if self.changes_shared is False:
             raise seen_by_others("agent")
         readers = await self.memory.current()
-        return SharedItems(self.memory.database, readers.settings.names)
+        return SharedItems(
+            self.memory.database,
+            readers.settings.names,
+            forgets=readers.settings.messages.on_delete != "keep",
+        )
 
 
 def _view(item: SharedItem) -> SharedView:

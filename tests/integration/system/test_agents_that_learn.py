@@ -77,6 +77,7 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
         groups: dict[str, dict[str, Any]] = {
             "memory": {"sharing": "agents", "without_users": True},
             "agents": {"collection": "agents"},
+            "messages": {"delete_grace_seconds": 600.0},
         }
         placed = fast(settings, models, **groups)
         async with system(placed, models) as running:
@@ -106,7 +107,8 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
             assert await others.list_shared() == []
             with pytest.raises(NotFound):
                 await others.take_back(moved["id"])
-            await ours.take_back(moved["id"], move=True)
+            for _ in range(2):
+                await ours.take_back(moved["id"], move=True)
             await running.shows(bobs, "bob", BUDGET, without=[MOVES])
             moved_to: dict[str, Any] = {"scope": "user", "active": True, "content": MOVES}
 
@@ -119,6 +121,14 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
             taken_back = known.taken_back
             assert [(item.text, item.users) for item in taken_back] == [(MOVES, frozenset({"s.dora"}))]
             await every_check_is_told(running)
+            await running.source["messages"].delete_many({"user_id": "dora"})
+
+            async def hidden() -> bool:
+                return await ours.list_shared() == []
+
+            await until(hidden, "what rests on deleted messages is not listed")
+            agents: dict[str, Any] = {"scope": "agent", "active": True, "content": BUDGET}
+            assert await running.memory("facts").count_documents(agents) == 1, "nothing is erased yet"
             await running.source["users"].insert_one({"_id": "dora", "name": "Theodora Vale"})
             called = await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
             assert called.names == {"Theodora Vale", "pia"}, "the name in a document comes before the id"
