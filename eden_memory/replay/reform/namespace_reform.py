@@ -122,9 +122,9 @@ async def reform(
         raise EdenError(f"{name!r} is a command of `eden reform`", "Give the namespace another name.")
     # SDKs take seconds to load, in which nobody would renew the lease
     await asyncio.to_thread(import_module, "eden_memory.models.providers")
-    where = settings.mongodb, endpoints(settings).mongodb
+    address = endpoints(settings).mongodb
     # the lease has connections of its own: it is renewed however busy the stages are
-    async with connect(*where) as client, connect(*where) as lease_client:
+    async with connect(address) as client, connect(address) as lease_client:
         database = client[settings.mongodb.database]
         async with alone(lease_client[settings.mongodb.database], settings.names, name):
             at = Installation(await live_settings(settings, database), database)
