@@ -432,9 +432,12 @@ def _kind_in_query(part: str) -> Expression:
         }
     }
     kinds = [
-        {"case": {"$regexMatch": {"input": "$$named", "regex": "|".join(words)}}, "then": kind}
+        {
+            "case": {"$or": [{"$gte": [{"$indexOfBytes": ["$$named", word]}, 0]} for word in words]},
+            "then": kind,
+        }
         for kind, words in PART_KINDS.items()
-    ]
+    ]  # a regular expression would fail on text that is no valid UTF-8
     return _let("named", {"$toLower": named}, {"$switch": {"branches": kinds, "default": "other"}})
 
 
