@@ -63,7 +63,6 @@ TYPED_ID = re.compile(
 """As mongo.bson_ids reads it, which stands above the settings."""
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
-IdForm = Literal["given", "object_id", "uuid", "integer"]
 Remembered = Literal["off", "form", "on"]
 
 
@@ -484,9 +483,6 @@ class GatewaySettings(SettingsGroup):
         None,
         description="base URL of the provider, such as https://api.openai.com/v1; unset: chats are refused",
     )
-    agent_id: str = Field(
-        "default", description="agent whose memory is used, unless a key is bound to one; typed, or its text"
-    )
     single_user: str | None = Field(
         None, description="user of requests that name none, where no key is needed"
     )
@@ -496,9 +492,6 @@ class GatewaySettings(SettingsGroup):
         description="`memory_id` of requests that name neither one nor a user, such as `default`; unset: such chats "
         "have no memory",
     )
-    top_k: int = Field(
-        5, ge=0, le=100, description="facts searched for in each turn, unless the request says otherwise"
-    )
     memory_seconds: PositiveFloat = Field(
         1.0, description="longest wait of a chat for memory; then it is sent without it"
     )
@@ -506,17 +499,11 @@ class GatewaySettings(SettingsGroup):
         "split",
         description="split: puts what changes before the last user turn; start: puts all at the start",
     )
-    role: Literal["system", "developer"] = Field(
-        "system", description="role of the messages that contain memory"
-    )
-    session_ids: IdForm = Field("given", description="type of `memory_id` in the messages; given: unchanged")
-    user_ids: IdForm = Field("given", description="type of `user` in the messages; given: unchanged")
     store: bool = Field(default=True, description="store both turns, through `memory_inbox`")
     memory_hits: bool = Field(
         default=True,
         description="tell in the answer which facts were found, where the request has a `memory_*` field",
     )
-    store_instructions: bool = Field(default=False, description="store system prompts, too")
     create_sessions: bool = Field(
         default=False, description="create documents of mapped sessions, and add users to them"
     )

@@ -60,7 +60,7 @@ def gateway(settings: Settings, provider: str) -> Generator[str]:
         EDEN_MONGODB_DATABASE=settings.mongodb.database,
         EDEN_SESSIONS_COLLECTION="sessions",
         EDEN_GATEWAY_UPSTREAM=f"{provider}/v1",
-        EDEN_GATEWAY_AGENT_ID="a",
+        EDEN_AGENTS_DEFAULT="s.a",
         EDEN_MEMORY_RECALL="off",
     ) as url:
         yield url

@@ -247,7 +247,7 @@ def _environment(settings: Settings, models: Serving, upstream: str) -> dict[str
         "EDEN_MODELS_REFLECTIONS": UNPRICED,
         "EDEN_MODELS_TIMEOUT_SECONDS": "20",
         "EDEN_GATEWAY_UPSTREAM": f"{upstream}/v1",
-        "EDEN_GATEWAY_AGENT_ID": "helper",
+        "EDEN_AGENTS_DEFAULT": "s.helper",
         "EDEN_GATEWAY_MEMORY_SECONDS": "0.001",
         "EDEN_RUN_DRAIN_SECONDS": "5",
     }

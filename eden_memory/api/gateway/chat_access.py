@@ -3,23 +3,19 @@
 import asyncio
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
-
-from bson import ObjectId
-from bson.errors import InvalidId
 
 from eden_memory.access.admission_store import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
-from eden_memory.directory.id_reader_store import IdReader
+from eden_memory.directory.id_reader_store import DEFAULT, IdKind, IdReader
 from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import EdenError, NotAnId
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_DEGRADED
-from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.mongo.application_ids import TYPED, raw, typed, typed_or_none
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
-from eden_memory.settings import GatewaySettings, IdForm
+from eden_memory.settings import GatewaySettings
 
 log = LibraryLogger()
 ISOLATED: tuple[ScopeKind, ...] = ("user", "session")
@@ -61,17 +57,17 @@ class ChatAccessRules:
 
         Raises Refused, NotAnId.
         """
-        session = self._session(asked, caller)
-        user = self._user(caller, asked)
-        if session is None and user is None:
-            return None
-        if session == GLOBAL and user is not None:
-            raise NotAnId(
-                f"the memory_id `{GLOBAL}` is nobody's: every isolated chat reads it", "Name no user."
-            )
         try:
             async with asyncio.timeout(self._settings.memory_seconds):
+                session, user = await self._session(asked, caller), await self._user(caller, asked)
+                if session is None and user is None:
+                    return None
+                if session == GLOBAL and user is not None:
+                    raise NotAnId(
+                        f"the memory_id `{GLOBAL}` is nobody's: every isolated chat reads it", "Name no user."
+                    )
                 isolated = user is None and caller.users is None and await self._is_nobodys(session)
+                agent = await self._agent(caller)
         except EdenError:
             raise
         except Exception as error:  # noqa: BLE001 - no chat fails for its memory
@@ -80,7 +76,6 @@ class ChatAccessRules:
             return None
         if isolated:
             user = isolated_user(session)
-        agent = await self._agent(caller)
         await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
         return ChatAccess(
@@ -98,28 +93,35 @@ class ChatAccessRules:
         known = await self._reach.known(typed(session, "session"))
         return known is None or (known.users or frozenset()) <= {encode_id(isolated_user(session))}
 
-    def _session(self, asked: MemoryOptions, caller: Caller) -> Any:
+    async def _session(self, asked: MemoryOptions, caller: Caller) -> Any:
         """Return the session; of a request that names neither it nor a user, the one that the settings name."""
         named = asked.memory_id
         if named is None and asked.user is None and caller.users is None:
             named = self._settings.default_id
-        session = _id(named, self._settings.session_ids, "session")
+        session = await self._read("session", named)
         if session is not None and is_reserved(typed(session, "session")):
             raise NotAnId(f"no session's id may begin with {BEGINS}", "Give the id of a chat of yours.")
         return session
 
     async def _agent(self, caller: Caller) -> Any:
         only = only_id(caller.agents)
-        return await self._ids.read("agent", self._settings.agent_id) if only is None else raw(only, "agent")
+        return await self._ids.read("agent", DEFAULT) if only is None else raw(only, "agent")
 
-    def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
-        named = _id(asked.user, self._settings.user_ids, "user")
-        if named is not None:
-            return named
+    async def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
+        if asked.user is not None:
+            return await self._read("user", asked.user)
         if caller is LOCAL:
-            return _id(self._settings.single_user, self._settings.user_ids, "user")
+            return await self._read("user", self._settings.single_user)
         only = only_id(caller.users)
         return None if only is None or asked.memory_id is None else raw(only, "user")
+
+    async def _read(self, kind: IdKind, given: str | int | None) -> Any:
+        """Return the id as the application has it: text by its field's type, also text that looks typed; a number."""
+        if isinstance(given, str):
+            return await self._ids.read(kind, f"s.{given}" if TYPED.match(given) else given)
+        if given is not None:
+            typed(given, kind)
+        return given
 
     async def _demand(self, caller: Caller, agent: Any, session: Any, user: Any) -> None:
         right = "read" if caller.may("read") else "write"
@@ -131,23 +133,3 @@ class ChatAccessRules:
 def isolated_user(session: Any) -> str:
     """Return the user in whose name a session without one is remembered; no two sessions share one."""
     return f"memory_id:{typed(session, 'session')}"
-
-
-def _id(value: "str | int | None", form: IdForm, name: str) -> Any:
-    """Return the id as the application has it; NotAnId if it cannot be one."""
-    if value is None:
-        return None
-    try:
-        found: Any = _read(value, form)
-    except (ValueError, InvalidId):
-        raise NotAnId(f"the id of the {name} is no {form}", "Give it as the application has it.") from None
-    typed(found, name)
-    return found
-
-
-def _read(value: str | int, form: IdForm) -> Any:
-    if form == "object_id":
-        return ObjectId(str(value))
-    if form == "uuid":
-        return UUID(str(value))
-    return int(value) if form == "integer" else value

@@ -45,9 +45,7 @@ class ChatFormat(ABC):
         """Return what a request says, as messages of chat completions."""
 
     @abstractmethod
-    def with_memory(
-        self, text: str, members: Members, stable: str, changing: str, role: str
-    ) -> dict[str, str]:
+    def with_memory(self, text: str, members: Members, stable: str, changing: str) -> dict[str, str]:
         """Return the members that a request has with memory in it, as JSON with their names."""
 
     @abstractmethod
@@ -77,9 +75,7 @@ class ChatCompletions(ChatFormat):
         """Return the messages as received."""
         return _list(fields.get("messages"))
 
-    def with_memory(
-        self, text: str, members: Members, stable: str, changing: str, role: str
-    ) -> dict[str, str]:
+    def with_memory(self, text: str, members: Members, stable: str, changing: str) -> dict[str, str]:
         """Return `messages` with up to two more."""
         member = members.get("messages")
         if member is None or not member.items:
@@ -88,7 +84,7 @@ class ChatCompletions(ChatFormat):
         behind = next((n for n, name in enumerate(roles) if name not in INSTRUCTIONS), len(roles))
         last_user = max((n for n, name in enumerate(roles) if name == "user"), default=behind)
         added = [
-            (place, json.dumps({"role": role, "content": memory}, ensure_ascii=False))
+            (place, json.dumps({"role": "system", "content": memory}, ensure_ascii=False))
             for place, memory in ((behind, stable), (last_user, changing))
             if memory
         ]
@@ -137,11 +133,9 @@ class Responses(ChatFormat):
                 said.append(turn)
         return said
 
-    def with_memory(
-        self, text: str, members: Members, stable: str, changing: str, role: str
-    ) -> dict[str, str]:
+    def with_memory(self, text: str, members: Members, stable: str, changing: str) -> dict[str, str]:
         """Return `instructions` with memory behind them."""
-        del text, role
+        del text
         own = members.get("instructions")
         if "input" not in members or (own is not None and not isinstance(own.value, str | None)):
             return {}
@@ -197,11 +191,8 @@ class Messages(ChatFormat):
                 said.append({"role": message.get("role"), "content": rest})
         return said
 
-    def with_memory(
-        self, text: str, members: Members, stable: str, changing: str, role: str
-    ) -> dict[str, str]:
+    def with_memory(self, text: str, members: Members, stable: str, changing: str) -> dict[str, str]:
         """Return `system` with up to two more blocks."""
-        del role
         own = members.get("system")
         if "messages" not in members:
             return {}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from eden_memory.api.gateway.chat_formats import CHAT_COMPLETIONS, ChatFormat, with_value
 from eden_memory.api.gateway.json_members import members_of
 from eden_memory.errors import Invalid, describe
-from eden_memory.limits import MOST_HITS
+from eden_memory.limits import MOST_HITS, RECALLED_FACTS
 from eden_memory.tasks import off_the_loop
 
 T = TypeVar("T")
@@ -22,11 +22,11 @@ MEMORY_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """The memory fields of a request; None: not given."""
+    """The memory fields of a request; None: not given; `top_k`: how many facts to search for."""
 
     memory_id: str | int | None = None
     user: str | int | None = None
-    top_k: int | None = None
+    top_k: int = RECALLED_FACTS
     recency_weight: float | None = None
     score_threshold: float | None = None
     """The least relevance of a fact, 0 to 1."""
@@ -72,12 +72,12 @@ class ChatRequest:
         """Tell whether the request has a field of memory's own."""
         return any(member.name in MEMORY_FIELDS for member in self._members)
 
-    def forwarded(self, stable: str = "", changing: str = "", role: str = "system") -> bytes:
+    def forwarded(self, stable: str = "", changing: str = "") -> bytes:
         """Return the body for the provider: without memory's fields, with memory where its API has a place for it."""
         text = self._text
         added: dict[str, str] = {}
         if stable or changing:
-            added = self.spoken.with_memory(text, self._fields, stable, changing, role)
+            added = self.spoken.with_memory(text, self._fields, stable, changing)
         self._grown = bool(added)
         if not added and not self.names_memory:
             return self._body
@@ -127,9 +127,9 @@ def _id(fields: dict[str, Any], name: str) -> str | int | None:
     return value
 
 
-def _top_k(value: Any) -> int | None:
+def _top_k(value: Any) -> int:
     if value is None:
-        return None
+        return RECALLED_FACTS
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_HITS:
         raise Invalid("memory_top_k is not valid", f"Give an integer from 0 to {MOST_HITS}.")
     return value

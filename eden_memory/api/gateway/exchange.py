@@ -198,13 +198,12 @@ class Exchange:
 
     async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes | None]:
         chat, settings = self.chat, self._settings
-        most = settings.top_k if chat.asked.top_k is None else chat.asked.top_k
-        tells = settings.memory_hits and chat.names_memory and most > 0
+        tells = settings.memory_hits and chat.names_memory and chat.asked.top_k > 0
         if not who.shows or chat.asked.top_k == 0:
             return await chat.computed(chat.forwarded), b"[]" if tells else None
         message = await chat.computed(partial(last_user_text, chat.messages))
         found = await self._remembering.of(who, chat.asked, message)
-        body = await chat.computed(partial(chat.forwarded, *found.text, settings.role))
+        body = await chat.computed(partial(chat.forwarded, *found.text))
         return body, found.hits if tells else None
 
     @property
@@ -220,8 +219,7 @@ class Exchange:
     def _new_turns(self) -> Turns:
         assert self._who is not None
         session = typed(self._who.session, "session")
-        chat, stores = self.chat, self._settings.store_instructions
-        return Turns(session, chat.messages, instructions=stores, anchor=chat.anchor)
+        return Turns(session, self.chat.messages, anchor=self.chat.anchor)
 
 
 def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

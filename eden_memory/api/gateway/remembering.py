@@ -120,10 +120,7 @@ class Remembering:
             facts.sort(key=lambda fact: -fact.relevance)
         unformed = [message for of in found for message in of.unformed]
         origins = {name: origin for of in found for name, origin in of.origins.items()}
-        return Found(facts[: self._most(asked)], unformed, origins)
-
-    def _most(self, asked: MemoryOptions) -> int:
-        return self._gateway.top_k if asked.top_k is None else asked.top_k
+        return Found(facts[: asked.top_k], unformed, origins)
 
     async def _search(
         self,
@@ -134,8 +131,7 @@ class Remembering:
         behind: asyncio.Future[Found] | None = None,
     ) -> Found:
         """Search, without facts that are hardly related, or less relevant than the caller asks for."""
-        most = self._most(asked)
-        if not message or not most or (by := self._memory.recalls_by) is None:
+        if not message or not asked.top_k or (by := self._memory.recalls_by) is None:
             return Found()
         if behind is not None:
             await asyncio.wait([behind])
@@ -144,7 +140,7 @@ class Remembering:
                 [query_of(message, self._settings)],
                 session=who.session,
                 user=who.user,
-                top_k=most,
+                top_k=asked.top_k,
                 search_type=by,
                 scopes=who.scopes,
                 related=asked.score_threshold is None,

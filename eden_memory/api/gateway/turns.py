@@ -91,14 +91,7 @@ class Turns:
     provider keeps that.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        messages: Sequence[Any],
-        *,
-        instructions: bool = False,
-        anchor: str | None = None,
-    ) -> None:
+    def __init__(self, session_id: str, messages: Sequence[Any], *, anchor: str | None = None) -> None:
         self.session = session_prefix(session_id)
         said = [_said(message) for message in messages if role_of(message) not in {None, *INSTRUCTIONS}]
         while said and said[-1].role == "assistant":  # the beginning of the answer that is asked for
@@ -109,8 +102,6 @@ class Turns:
         first_new = 1 + max((n for n, turn in enumerate(said) if turn.role == "assistant"), default=-1)
         self.history = named[:first_new]
         self.new = [turn for turn in named[first_new:] if turn.text]
-        if instructions:
-            self.new = [*self._instructions(messages), *self.new]
         self.lost = _lost(self.history)
 
     def answer(self, text: str) -> ChatTurn | None:
@@ -128,11 +119,6 @@ class Turns:
     def _turn(self, said: _Said, nth: int) -> ChatTurn:
         slot = f"{self.session}{hashed(self._last, *self._anchor)}-"
         return ChatTurn(_name(slot, said.mark, nth), slot, said.role, said.text, said.mark, nth)
-
-    def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
-        texts = [_text(message) for message in messages if role_of(message) in INSTRUCTIONS]
-        slot = f"{self.session}{hashed('instructions')}-"
-        return [ChatTurn(slot + hashed(text), slot, "system", storable(text)) for text in texts if text]
 
 
 def _name(slot: str, mark: str, nth: int) -> str:

@@ -17,7 +17,7 @@ from eden_memory.access.admission_store import ApiKeys, RequestAdmission
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.settings import GatewaySettings, MongoSettings, Settings
+from eden_memory.settings import AgentsSettings, GatewaySettings, MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.world import KEYS, fill
 from tests.model_server.chat_upstream import ChatUpstream, chat_upstream
@@ -77,8 +77,8 @@ async def upstream() -> AsyncGenerator[ChatUpstream]:
 @pytest.fixture(scope="package")
 async def doors(servers: TestServers, upstream: ChatUpstream) -> AsyncGenerator[Doors]:
     """A filled world, and its keys."""
-    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a", memory_seconds=60)  # pyright: ignore[reportCallIssue]
-    settings = namespaced(servers, gateway=gateway)
+    gateway = GatewaySettings(upstream=upstream.openai_url, memory_seconds=60)  # pyright: ignore[reportCallIssue]
+    settings = namespaced(servers, gateway=gateway, agents=AgentsSettings(default="s.a"))
     async with kit_for(settings) as kit:
         try:
             await fill(kit)

@@ -67,6 +67,7 @@ def _one(random: Random, own: list[Any], others: list[Any]) -> Any:
 def _allowed(key: Key, session: Any, user: Any) -> set[str]:
     agent = key.agents[0] if key.agents is not None else AGENTS[0]
     who = user if isinstance(user, str | int) and not isinstance(user, bool) else None
+    who = next((one for one in USERS if isinstance(one, ObjectId) and str(one) == who), who)  # as it is read
     if who is None and key.users is not None and len(key.users) == 1:
         who = key.users[0]
     where = session if isinstance(session, str | int) and not isinstance(session, bool) else None

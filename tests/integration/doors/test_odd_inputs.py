@@ -17,7 +17,7 @@ from bson import ObjectId
 
 from eden_memory.context import recent_message_store, written_message_store
 from eden_memory.errors import EdenError
-from eden_memory.settings import GatewaySettings, MemorySettings
+from eden_memory.settings import AgentsSettings, GatewaySettings, MemorySettings
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import Doors, doors_of, namespaced
 from tests.integration.doors.mcp_door import SENT
@@ -64,13 +64,15 @@ async def indifferent(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture(scope="module")
 async def gateway() -> AsyncGenerator[GatewaySettings]:
     async with served(indifferent) as url:
-        yield GatewaySettings(upstream=f"{url}/v1", agent_id="a", memory_seconds=60)  # pyright: ignore[reportCallIssue]
+        yield GatewaySettings(upstream=f"{url}/v1", memory_seconds=60)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.fixture(scope="module")
 async def doors(servers: TestServers, gateway: GatewaySettings) -> AsyncGenerator[Doors]:
     """Doors without keys, so that whoever asks may ask for everything."""
-    settings = namespaced(servers, gateway=gateway, memory=MemorySettings(recent=False))
+    settings = namespaced(
+        servers, gateway=gateway, memory=MemorySettings(recent=False), agents=AgentsSettings(default="s.a")
+    )
     async with kit_for(settings) as kit:
         try:
             await kit.session("s1", ("ada",))
@@ -201,7 +203,7 @@ async def test_one_odd_document_costs_no_other_its_place_at_any_door(
     servers: TestServers, gateway: GatewaySettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Odd values in every field of messages, sessions, users, groups and the agent, mapped or not."""
-    settings = namespaced(servers, gateway=gateway)
+    settings = namespaced(servers, gateway=gateway, agents=AgentsSettings(default="s.a"))
     async with kit_for(settings) as kit:
         try:
             await _write(kit)

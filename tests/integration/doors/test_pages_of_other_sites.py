@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from eden_memory.settings import GatewaySettings, ServeSettings
+from eden_memory.settings import AgentsSettings, GatewaySettings, ServeSettings
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import Doors, doors_of, namespaced
 from tests.model_server.chat_upstream import ChatUpstream
@@ -41,9 +41,9 @@ OPEN_TO_ALL = {
 
 @pytest.fixture(scope="module")
 async def keyless(servers: TestServers, upstream: ChatUpstream) -> AsyncGenerator[Doors]:
-    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a")  # pyright: ignore[reportCallIssue]
+    gateway = GatewaySettings(upstream=upstream.openai_url)  # pyright: ignore[reportCallIssue]
     serve = ServeSettings(cors_origins=(ALLOWED,))  # pyright: ignore[reportCallIssue]
-    settings = namespaced(servers, gateway=gateway, serve=serve)
+    settings = namespaced(servers, gateway=gateway, serve=serve, agents=AgentsSettings(default="s.a"))
     async with kit_for(settings) as kit:
         try:
             await kit.session("one", ["ada"])

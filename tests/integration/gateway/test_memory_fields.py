@@ -63,9 +63,7 @@ async def test_without_hits_asked_for_the_request_stays_as_it_is_and_is_stored(
     assert "memory_hits" not in plainly.json(), "no field of memory's own asks for them"
 
 
-@pytest.mark.parametrize(
-    ("setting", "expected"), [({}, True), ({"memory_hits": False}, False), ({"top_k": 0}, False)]
-)
+@pytest.mark.parametrize(("setting", "expected"), [({}, True), ({"memory_hits": False}, False)])
 async def test_hits_are_told_where_memory_is_named_and_they_are_wanted(
     own_settings: Settings, provider: ChatUpstream, session: str, setting: dict[str, Any], expected: bool
 ) -> None:
@@ -79,7 +77,9 @@ async def test_an_agent_whose_id_is_typed_in_the_settings_is_that_agent(
     own_settings: Settings, provider: ChatUpstream, user: str
 ) -> None:
     agent = ObjectId()
-    async with chats_of(behind(own_settings, provider.openai_url, agent_id=f"o.{agent}"), provider) as chats:
+    agents = own_settings.agents.model_copy(update={"default": f"o.{agent}"})
+    own = behind(own_settings.model_copy(update={"agents": agents}), provider.openai_url)
+    async with chats_of(own, provider) as chats:
         scope = Scope.of_user(encode_id(agent), encode_id(user))
         await chats.kit.put(scope, blob="Likes tables.")
         await chats.say("My bees?", user=user)
@@ -93,7 +93,10 @@ async def test_health_answers_whoever_asks_and_says_whether_there_is_a_provider(
         alone = await client.get(f"{chats.url}/health")
         shown = alone.json()
         assert (alone.status_code, shown["status"]) == (200, "ok")
-        assert (shown["configuration"]["top_k"], shown["configuration"]["single_user"]) == (5, False)
+        assert (shown["configuration"]["placement"], shown["configuration"]["single_user"]) == (
+            "split",
+            False,
+        )
         secret = behind(own_settings, "http://u:secret@127.0.0.1:1/secret?secret", single_user="secret")
         async with chats_of(secret, chats.upstream) as others:
             shown = (await client.get(f"{others.url}/health")).json()["configuration"]

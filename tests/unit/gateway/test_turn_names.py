@@ -103,9 +103,9 @@ def test_a_conversation_has_the_same_turns_over_every_api() -> None:
         RESPONSES.messages({"instructions": "s", "input": items}),
         MESSAGES.messages({"system": "s", "messages": blocks}),
     ]
-    first, *others = [Turns(SESSION, messages, instructions=True) for messages in told]
+    first, *others = [Turns(SESSION, messages) for messages in told]
     assert [turn.text for turn in first.history] == ["weather?", "wait", "21", "warm"]
-    assert [turn.role for turn in first.new] == ["system", "user"]
+    assert [turn.role for turn in first.new] == ["user"]
     assert all(
         (turns.history, turns.new, turns.lost) == (first.history, first.new, first.lost) for turns in others
     )
