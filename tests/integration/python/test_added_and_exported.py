@@ -58,7 +58,7 @@ async def test_an_added_text_is_a_message_of_its_users_own_session_and_formed_at
     assert (records[0]["user_id"], records[0]["session_id"]) == ("s.ada", added.session)
     assert (records[0]["message_id"],) == added.request_ids
     assert added.session == again.session == records[1]["session_id"]
-    assert whose(added.session) == ("s.a", "s.ada")
+    assert whose(added.session) == ("s.a", "s.ada", None)
 
 
 async def test_the_own_session_is_known_without_a_document_and_only_its_user_sees_it(kit: Kit) -> None:
