@@ -11,6 +11,7 @@ from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import ConsolidationMaterial
 from eden_memory.formation.sharing_trial import judging_models
 from eden_memory.limits import STANDARD, limits_of
+from eden_memory.models.catalogue import choice_for
 from eden_memory.models.question import A, Answered, Asking, Prompt
 from eden_memory.schemas.answers import ExtractedFacts, ModelAnswer, StatedReflections
 from eden_memory.schemas.documents import Stream
@@ -159,6 +160,35 @@ def test_the_judgement_of_a_streams_own_prompt_is_tried_by_itself() -> None:
     (judging,) = {judging for (_, _, prompt), judging in tried.items() if prompt == named}
     assert (judging.label, judging.own) == ("shard:known outages", OWN)
     assert named not in {prompt for _, _, prompt in judging_models(settings)}
+
+
+def stream(scope: str, **fields: object) -> Stream:
+    return Stream(_id=scope, agent_id=AGENT, scope=scope, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_every_model_whose_judgement_may_share_is_tried_with_the_prompt_that_it_gets() -> None:
+    """Propagation is asked of the models of consolidation, and an extraction of the broadest stream with a model."""
+    settings = SETTINGS.model_copy(update={"llm": "openai"})
+    chosen = [
+        stream("agent", propagation=True, propagation_from=2),
+        stream("user", extraction_model="mine", consolidation_model="merging"),
+        stream("session", extraction_model="of-session"),
+        stream("group", extraction_prompt=OWN, extraction_model="of-group"),
+    ]
+    tried = {(model, prompt) for _, model, prompt in judging_models(settings, chosen)}
+    facts, reflections = prompts.FACT_EXTRACTION, prompts.REFLECTION_EXTRACTION
+    paid = choice_for("propagation", 1, settings).model
+    for model in (paid, "merging"):
+        assert {(model, prompts.PROPAGATION), (model, prompts.PROPAGATION_SHOWN)} <= tried
+    assert {(model, prompt) for model, prompt in tried if model in ("mine", "of-session", "of-group")} == {
+        ("mine", facts),
+        ("mine", reflections),
+        ("of-session", reflections),
+        ("of-group", prompts.own_name(facts, OWN)),
+        ("of-group", prompts.own_name(reflections, OWN)),
+    }
+    alone = [stream("user", extraction_prompt=OWN, extraction_model="alone")]
+    assert "alone" not in {model for _, model, _ in judging_models(settings, alone)}
 
 
 @pytest.mark.parametrize(
