@@ -144,10 +144,11 @@ class Propagation:
             count_judged(BROADER[event.scope.kind], {"alone": len(candidates)})
             return []
         stated, others, provider, call = judgement
+        seen = {name for other in others.values() for name in other.names}
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
         left = {other.reflection.id for other in await self._standing([*others.values()])}
         others = {number: other for number, other in others.items() if other.reflection.id in left}
-        names = (await self._sharing.known(target.agent_id)).names if stated else frozenset[str]()
+        names = seen | (await self._sharing.known(target.agent_id)).names if stated else seen
         tried = call is None or await self._sharing.may_judge(provider, call)
         formed: list[tuple[Candidate, str, Sequence[Candidate]]] = []
         counts = Counter({"propagated": 0, "personal": 0, "kept": len(standing)})

@@ -84,7 +84,7 @@ class Candidate:
     def statement(self, judged: JudgedReflection, text: str, names: Collection[str]) -> str | None:
         """Return the text if the broader scope may hold it: of no person, and nothing that the reflection lacks.
 
-        `names`: of the agent's users.
+        `names`: of the agent's users, and of those whose reflections the model saw beside it.
         """
         kept_back = judged.sensitive or judged.about == "person" or is_personal(text)
         named = names_one_of(text, self.names) or names_one_of(text, names)
