@@ -9,6 +9,7 @@ from eden_memory.directory.stream_store import changed_stream
 from eden_memory.errors import Invalid
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import ConsolidationMaterial
+from eden_memory.formation.scope_assignment import OF_THEMSELVES
 from eden_memory.formation.sharing_trial import judging_models
 from eden_memory.limits import STANDARD, limits_of
 from eden_memory.models.catalogue import choice_for
@@ -21,8 +22,10 @@ from tests.unit.formation.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
     CALL,
+    MARA,
     SESSION_SCOPE,
     SHARD_SCOPE,
+    TOM,
     USER_SCOPE,
     Bench,
     Kept,
@@ -111,6 +114,23 @@ async def test_what_an_untried_prompt_judges_is_not_shared_beside_one_that_was_t
         AGENT_SCOPE.key: None,
         USER_SCOPE.key: "untried_model",
     }
+
+
+async def test_an_own_prompt_of_users_still_says_whose_statements_go_to_whom() -> None:
+    window = replace(
+        talk("I moved.", scopes=(USER_SCOPE,)), shared_sessions="authors", participants=(MARA, TOM)
+    )
+    model = ScriptedModel(
+        lambda prompt: (
+            ExtractedFacts if prompt.name.startswith("fact") else StatedReflections
+        ).model_validate({"facts" if prompt.name.startswith("fact") else "reflections": []})
+    )
+    own = Bench(window, model)
+    own.kept.streams["user"] = stream("user", extraction_prompt=OWN)
+    extracted, _ = await own.facts()
+    await own.reflections(extracted)
+    assert len(model.prompts) == 2
+    assert all(OF_THEMSELVES in prompt.system for prompt in model.prompts)
 
 
 @pytest.mark.parametrize(
