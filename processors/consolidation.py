@@ -29,7 +29,13 @@ from eden_memory.formation.consolidation_rules import (
     within_limit,
 )
 from eden_memory.formation.fact_commands import refused
-from eden_memory.formation.memory_commands import DecidedMemory, carry_out, current_memory, taken_back
+from eden_memory.formation.memory_commands import (
+    DecidedMemory,
+    carry_out,
+    current_memory,
+    is_withdrawn,
+    taken_back,
+)
 from eden_memory.formation.prompts import Fence
 from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, limits_of, words_of
 from eden_memory.memory.memory_batch import is_forgotten, named_by
@@ -38,7 +44,13 @@ from eden_memory.metrics import CONSOLIDATIONS, MEMORY_COMMANDS
 from eden_memory.models.question import Answered, Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
-from eden_memory.schemas.events import MemoryCommanded, ReflectionFormed, ScopeChanged, ScopeConsolidated
+from eden_memory.schemas.events import (
+    Forgotten,
+    MemoryCommanded,
+    ReflectionFormed,
+    ScopeChanged,
+    ScopeConsolidated,
+)
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Gather, Result, Retry
 
@@ -134,11 +146,12 @@ class Consolidation:
             if isinstance(result, ReflectionFormed)
             else ("blob", result.key())
         )
-        withdrawn = None
+        withdrawn: Sequence[Forgotten] = ()
         # A reform propagates nothing, and its reflections have the ids of the live ones.
-        if self._is_live and isinstance(result, ReflectionFormed) and current.absorbed:
-            withdrawn = taken_back(result)
-        events = [Emit(event, delivery, time=command.asked_at) for event in (result, withdrawn) if event]
+        if self._is_live and isinstance(result, ReflectionFormed) and is_withdrawn(result):
+            supported = await self._decided.supported_by(result)
+            withdrawn = taken_back(result, absorbed=current.absorbed, supported=supported)
+        events = [Emit(event, delivery, time=command.asked_at) for event in (result, *withdrawn)]
         return Decision(events, writes=(f"{of}:{name}",))
 
     async def _is_forgotten_blob(self, scope: Scope, version: int) -> bool:

@@ -6,6 +6,7 @@ otherwise. A reflection is judged once, whichever blobs absorb it. Texts that ar
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -99,18 +100,22 @@ class Propagation:
         )
 
     async def _candidates(
-        self, event: ScopeConsolidated, stored: Sequence[Reflection], *, counts: bool = True
+        self, event: ScopeConsolidated, stored: Sequence[Reflection], beside: Scope | None = None
     ) -> list[Candidate]:
-        """Return those of the reflections that may be judged; `counts`: the metric counts the others."""
+        """Return those of the reflections that may be judged, and count the others.
+
+        `beside`: those that may go to this scope and are shown beside what is judged; they are not counted.
+        """
         authors = authors_of(stored)
         sessions = await self._directory.look_up(list(authors), authors)
         off = await self._directory.off(authors, ())
         found = [candidate_of(reflection, sessions, off) for reflection in stored]
         withheld = Counter(reason for reason in found if isinstance(reason, str))
-        candidates = [candidate for candidate in found if isinstance(candidate, Candidate)]
+        every = (candidate for candidate in found if isinstance(candidate, Candidate))
+        candidates = [candidate for candidate in every if beside in (None, candidate.target)]
         private = await self._absorbed.private_among(_messages(candidates))
         withheld["private"] += sum(candidate.rests_on(private) for candidate in candidates)
-        if counts:
+        if beside is None:
             count_judged(BROADER[event.scope.kind], withheld)
         return await self._standing(candidates)
 
@@ -144,10 +149,11 @@ class Propagation:
             count_judged(BROADER[event.scope.kind], {"alone": len(candidates)})
             return []
         stated, others, provider, call = judgement
+        seen = {name for other in others.values() for name in other.names}
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
         left = {other.reflection.id for other in await self._standing([*others.values()])}
         others = {number: other for number, other in others.items() if other.reflection.id in left}
-        names = (await self._sharing.known(target.agent_id)).names if stated else frozenset[str]()
+        names = seen | (await self._sharing.known(target.agent_id)).names if stated else seen
         tried = call is None or await self._sharing.may_judge(provider, call)
         formed: list[tuple[Candidate, str, Sequence[Candidate]]] = []
         counts = Counter({"propagated": 0, "personal": 0, "kept": len(standing)})
@@ -206,9 +212,13 @@ class Propagation:
 
     async def _others(self, event: ScopeConsolidated, target: Scope) -> list[Candidate]:
         """Return the newest that others of the same broader scope show."""
-        stored = await self._absorbed.of_others(event.scope, MOST_OTHERS)
-        found = await self._candidates(event, stored, counts=False)
-        return [candidate for candidate in found if candidate.target == target]
+        found: list[Candidate] = []
+        async with aclosing(self._absorbed.of_others(event.scope, MOST_OTHERS)) as pages:
+            async for stored in pages:
+                found += await self._candidates(event, stored, beside=target)
+                if len(found) >= MOST_OTHERS:
+                    break
+        return found[:MOST_OTHERS]
 
     async def _asking(
         self, delivery: Delivery, event: ScopeConsolidated, unit: str, shown: tuple[str, ...]

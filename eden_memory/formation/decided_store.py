@@ -1,7 +1,7 @@
 """Decisions that the writer may not have applied yet: stored outcomes, by their number or their `writes`."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -21,7 +21,8 @@ Decode = Callable[[str, int, bytes], Event]
 E = TypeVar("E", bound=Event)
 Outcomes = dict[int, tuple[FactChanged, ...]]
 PAGE, LARGEST_PAGE = 4, 64
-MOST_SCOPES = 1_000
+MOST_OTHERS = 1_200
+"""Reflections of other scopes that are looked at in search of the same."""
 MOST_KEPT = 5_000
 """Facts of outcomes kept in the process, of all scopes together: outcomes never change."""
 
@@ -34,7 +35,6 @@ class MongoDecided:
         self._outcomes = database.get_collection(names["outcomes"], read_concern=majority)
         self._reflections = database.get_collection(names[Reflection.COLLECTION], read_concern=majority)
         self._stored_facts = database.get_collection(names[Fact.COLLECTION], read_concern=majority)
-        self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
         self._marks = SharedReads(self._read_marks)
         self._facts_of, self._given = SharedReads(self._read_facts), shared_writes(self._outcomes)
@@ -95,13 +95,27 @@ class MongoDecided:
         rows = {row["_id"]: row async for row in self._reflections.find({"_id": {"$in": wanted}})}
         return [document_of(Reflection, rows[name]) for name in wanted if name in rows]
 
-    async def of_others(self, scope: Scope, most: int) -> list[Reflection]:
-        """Return the newest reflections of the agent's other scopes of this kind, without retired or private ones."""
-        of_kind = {"agent_id": scope.agent_id, "scope": scope.kind, "_id": {"$ne": scope.key}}
-        keys = [row["_id"] async for row in self._snapshots.find(of_kind, {"_id": 1}, limit=MOST_SCOPES)]
-        query: Row = {"scope_key": {"$in": keys}, "retired_at": None, "private": {"$ne": True}}
-        rows = await self._reflections.find(query, sort=[("said_at", -1), ("_id", 1)], limit=most).to_list()
-        return [document_of(Reflection, row) for row in rows]
+    async def of_others(self, scope: Scope, page: int) -> AsyncGenerator[list[Reflection]]:
+        """Yield pages of the reflections of the agent's other scopes of this kind, newest first, up to a limit.
+
+        Retired and private ones are left out.
+        """
+        query: Row = {"agent_id": scope.agent_id, "scope": scope.kind, "scope_key": {"$ne": scope.key}}
+        query |= {"retired_at": None, "private": {"$ne": True}}
+        order = [("said_at", -1), ("_id", 1)]  # as an index has them
+        async with self._reflections.find(query, sort=order, limit=MOST_OTHERS, batch_size=page) as rows:
+            while found := await rows.to_list(page):
+                yield [document_of(Reflection, row) for row in found]
+
+    async def supported_by(self, reflection: ReflectionFormed) -> Sequence[str]:
+        """Return what was propagated from other scopes of its kind and rests on its messages, too."""
+        scope = reflection.scope
+        query: Row = {
+            "message_ids": {"$in": [source.message_id for source in reflection.sources]},
+            "propagated_scope": {"$regex": f"^{scope.kind}:", "$ne": scope.key},
+            "retired_at": None,
+        }
+        return [row["_id"] async for row in self._reflections.find(query, {"_id": 1}, sort=[("_id", 1)])]
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""

@@ -67,6 +67,10 @@ class DecidedMemory(Protocol):
         """Return the versions of a reflection decided above this one, in order."""
         ...
 
+    async def supported_by(self, reflection: ReflectionFormed) -> Sequence[str]:
+        """Return what was propagated from other scopes of its kind and rests on its messages, too."""
+        ...
+
 
 async def current_memory(
     command: MemoryCommanded, snapshot: Snapshot | None, decided: DecidedMemory
@@ -203,19 +207,33 @@ def _reflection(
     return reflection.model_copy(update={**changed, **version, "command": _ref(command)})
 
 
-def taken_back(changed: ReflectionFormed) -> Forgotten | None:
-    """Return the record that forgets what was propagated from a reflection that has become private, if it has."""
+def taken_back(
+    changed: ReflectionFormed, *, absorbed: bool, supported: Sequence[str] = ()
+) -> list[Forgotten]:
+    """Return the records that forget what was propagated from a reflection that has become private, or is retired.
+
+    `absorbed`: only then can it be propagated itself; `supported`: what was propagated because it shows the same.
+    """
     command = changed.command
-    if command is None or not changed.private or changed.retired_at is not None:
-        return None
-    return Forgotten(
-        kind="reflection",
-        id=Propagated.id_of(changed.reflection_id),
-        reach="for_ever",
-        because="asked",
-        asked_by=command.asked_by,
-        forgotten_at=command.asked_at,
-    )
+    if command is None or not is_withdrawn(changed):
+        return []
+    own = [Propagated.id_of(changed.reflection_id)] if absorbed else []
+    return [
+        Forgotten(
+            kind="reflection",
+            id=name,
+            reach="for_ever",
+            because="asked",
+            asked_by=command.asked_by,
+            forgotten_at=command.asked_at,
+        )
+        for name in [*own, *supported]
+    ]
+
+
+def is_withdrawn(reflection: ReflectionFormed) -> bool:
+    """Return whether a reflection may support nothing in a broader scope."""
+    return reflection.private or reflection.retired_at is not None
 
 
 def reflection_refusal(

@@ -1,7 +1,7 @@
 """Rules of propagation: which reflections may be judged, where each may go, and what may be said there. Pure."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -39,8 +39,8 @@ class AbsorbedReflections(Protocol):
         """Return the versions of a reflection decided above this one, in order."""
         ...
 
-    async def of_others(self, scope: Scope, most: int) -> Sequence[Reflection]:
-        """Return the newest reflections of the agent's other scopes of this kind, without retired or private ones."""
+    def of_others(self, scope: Scope, page: int) -> AsyncGenerator[list[Reflection]]:
+        """Yield pages of the reflections of the agent's other scopes of this kind, newest first, up to a limit."""
         ...
 
     async def private_among(self, message_ids: Iterable[str]) -> set[str]:
@@ -84,7 +84,7 @@ class Candidate:
     def statement(self, judged: JudgedReflection, text: str, names: Collection[str]) -> str | None:
         """Return the text if the broader scope may hold it: of no person, and nothing that the reflection lacks.
 
-        `names`: of the agent's users.
+        `names`: of the agent's users, and of those whose reflections the model saw beside it.
         """
         kept_back = judged.sensitive or judged.about == "person" or is_personal(text)
         named = names_one_of(text, self.names) or names_one_of(text, names)

@@ -19,6 +19,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
+from eden_memory.formation.propagation_rules import BROADER
 from eden_memory.models.catalogue import OFFLINE, chosen, provider_name, uses
 from eden_memory.models.judging import most_tokens, parsed
 from eden_memory.models.provider_calls import CallFailed, ChatProvider, PromptTurn
@@ -34,6 +35,8 @@ from eden_memory.schemas.answers import (
 from eden_memory.schemas.documents import Stream
 from eden_memory.settings import Settings
 
+PROPAGATION: Role = "propagation"
+"""It is asked of the models of consolidation."""
 TOGETHER = 10
 """Statements of one trial call, said by one user."""
 WHEN = datetime(2026, 3, 4, 9, tzinfo=UTC)
@@ -97,18 +100,24 @@ def judging_models(settings: Settings, streams: Iterable[Stream] = ()) -> dict[t
     used: dict[Role, str] = {role: prompts.SHORT[name] if short else name for role, name in named.items()}
     tried: dict[Role, dict[str, Judging]] = {role: {prompt: Judging(role)} for role, prompt in used.items()}
     if settings.memory.propagation or any(stream.propagation for stream in streams):
-        tried["propagation"] = {prompts.PROPAGATION: Judging("propagation")}
+        tried[PROPAGATION] = {prompts.PROPAGATION: Judging(PROPAGATION)}
         if any((stream.propagation_from or 1) > 1 for stream in streams):
-            tried["propagation"][prompts.PROPAGATION_SHOWN] = Judging("propagation", alike=True)
+            tried[PROPAGATION][prompts.PROPAGATION_SHOWN] = Judging(PROPAGATION, alike=True)
     asked = [
         (choice, prompt, judging)
         for choice, role, _ in uses(settings)
-        for prompt, judging in tried.get(role, {}).items()
+        for of in ((role, PROPAGATION) if role == "consolidation" else (role,))
+        for prompt, judging in tried.get(of, {}).items()
     ]
+    for stream, (prompt, judging) in product(streams, tried.get(PROPAGATION, {}).items()):
+        if stream.active and stream.scope in BROADER and (model := stream.consolidation_model):
+            asked += [(chosen(PROPAGATION, tier, settings, model), prompt, judging) for tier in (0, 1)]
     for stream, role in product(streams, named):
         own, model = stream.extraction_prompt, stream.extraction_model
         model = (stream.fact_model or model) if role == "facts" else model
-        if stream.active and stream.scope in WIDE and (own or model):
+        # A narrow scope's model answers for the broad ones of its call, too; one with an own prompt is asked alone.
+        counts = stream.scope in WIDE if own else model and (role, stream.scope) != ("facts", "session")
+        if stream.active and counts:
             prompt = used[role] if own is None else prompts.own_name(named[role], own)
             judging = Judging(role, label(stream) if own else "agent", own)
             asked += [(chosen(role, tier, settings, model), prompt, judging) for tier in (0, 1)]
@@ -209,7 +218,7 @@ async def _shared(
 def _asked(
     judging: Judging, batch: Sequence[TriedStatement], *, short: bool
 ) -> tuple[Prompt, type[ExtractedFacts | StatedReflections | JudgedReflections | ShownAlike]]:
-    if judging.role == "propagation":
+    if judging.role == PROPAGATION:
         texts = tuple(statement.text for statement in batch)
         material = PropagationMaterial("agent", texts, WORDS, others=texts if judging.alike else None)
         return prompts.propagation(material, FENCE), ShownAlike if judging.alike else JudgedReflections

@@ -23,7 +23,7 @@ from eden_memory.formation.scope_assignment import (
 from eden_memory.formation.transcript import Transcript, transcript
 from eden_memory.limits import FormationLimits, label_of
 from eden_memory.metrics import EXTRACTION_SPLITS
-from eden_memory.models.question import A, Answered, Asking, LanguageModel, Prompt, Role, unit_of
+from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt, Role, unit_of
 from eden_memory.names import hashed
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
@@ -146,7 +146,7 @@ Check = Callable[[A], str | None]
 AsksOf = Callable[[WindowQuestion], tuple[Prompt, Check[A] | None]]
 """The prompt of a question, or of a part of it, and the check of the answer."""
 NUMBERS_OF_A_TRY = 1_000
-"""Items of the parts that a dead letter is asked for again are numbered beyond those of the parts before."""
+"""Items of a dead letter that is sent again are numbered beyond those of the times before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,31 +297,37 @@ class WindowQuestions:
     async def ask(self, question: WindowQuestion, answer: type[A], asks_of: AsksOf[A]) -> WindowAnswers[A]:
         """Return the answer about a window, or about those of its parts that have one; PermanentError if none has.
 
-        A dead letter that is sent again asks only for the parts that had no answer.
+        A dead letter that is sent again asks only for the parts that had no answer, and for all of it where that is
+        not known: an answer is erased with a message that it showed. Its items never take the number of earlier ones.
         """
         groups, times = question.groups(), question.delivery.sent_again
-        missing = (
-            [part for group in groups for part in await self._missing(group, times)] if times else groups
-        )
 
         async def ask(group: QuestionPart) -> WindowAnswers[A]:
             return await self._ask_group(group, answer, asks_of)
 
-        if not missing or [part.name for part in missing] == [group.name for group in groups]:
-            return await self._collected(groups, ask)
-        return replace(await self._collected(missing, ask), first=times * NUMBERS_OF_A_TRY + 1)
+        missing = [part for group in groups for part in await self._missing(group, times)]
+        found = await self._collected(missing or groups, ask)
+        return replace(found, first=times * NUMBERS_OF_A_TRY + 1)
 
     async def _missing(self, group: QuestionPart, times: int) -> list[QuestionPart]:
         """Return the parts of a group without an answer so far: all of it where none has one."""
-        if await self._has_answer(group, times):
-            return []
-        parts = group.parts()
-        missing = [part for part in parts if not await self._has_answer(part, times)]
+        parts, whole = group.parts(), await self._earlier(group, times)
+        of_parts = [await self._earlier(part, times) for part in parts]
+        missing = [part for part, kept in zip(parts, of_parts, strict=True) if not any(map(_is_valid, kept))]
+        answered = [number for number, kept in enumerate(whole) if _is_valid(kept)]
+        if answered:
+            # A scope that had its own prompt until then was asked for beside the others.
+            beside = {
+                part.name
+                for part, kept in zip(parts, of_parts, strict=True)
+                if any(kept[number] is not None for number in answered)
+            }
+            return [part for part in missing if part.name in beside]
         return [group] if len(missing) == len(parts) else missing
 
-    async def _has_answer(self, part: QuestionPart, times: int) -> bool:
-        earlier = [await self._model.earlier(part.unit(number)) for number in range(times)]
-        return any(kept is not None and kept.answered for kept in earlier)
+    async def _earlier(self, part: QuestionPart, times: int) -> list[Earlier | None]:
+        """Return what arrived for a part, by the times that its dead letter had been sent again."""
+        return [await self._model.earlier(part.unit(number)) for number in range(times)]
 
     async def _ask_group(self, group: QuestionPart, answer: type[A], asks_of: AsksOf[A]) -> WindowAnswers[A]:
         """Ask for all of it; after two invalid answers for each part."""
@@ -365,6 +371,10 @@ class WindowQuestions:
     async def may_judge(self, answered: Answered[A]) -> bool:
         """Return whether an answer's judgement may share what users said; the offline rules' may."""
         return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
+
+
+def _is_valid(earlier: Earlier | None) -> bool:
+    return earlier is not None and earlier.answered
 
 
 def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:

@@ -114,6 +114,7 @@ MEMORY_INDEXES: Indexes = {
         index_on("scope_key", "absorbed", "formed_at", "position", "_id"),
         index_on("scope_key", "absorbed", "said_at", "formed_at", "position", "_id"),
         index_on("scope_key", "absorbed_into"),
+        index_on("agent_id", "scope", "-said_at", "_id"),
         index_on(
             "propagated_scope",
             name="propagated",

@@ -17,7 +17,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.memory.snapshot_store import MongoHidden, of_users, wide_scopes
 from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     Access,
@@ -267,7 +267,9 @@ def taken_back(item: SharedItem, by: str | None, *, move: bool) -> list[Row]:
         requests.append(InboxMemoryCommand(_id=ObjectId(), scope=item.scope, **retire, **notes))
     if move:
         (user,) = item.users
+        session = next(source.session_id for source in item.sources if source.user_id == user)
         added: Row = {"text": item.content, "said_at": item.said_at, "sources": item.sources}
+        added["session_id"] = decode_id(session)
         own = Scope.of_user(item.scope.agent_id, user)
         requests.append(
             InboxFactCommand(_id=given, scope=own, action="add", **added, **facts)

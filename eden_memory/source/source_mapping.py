@@ -121,7 +121,7 @@ class InboxMapping:
     def _sources(self, request: InboxCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
         """Return the source of memory that is added with a session: the command, as if it were a message there.
 
-        Imported memory rests on the messages that it names, too; sharing sees the command as one of them.
+        It rests on the messages that the command names, too; sharing sees the command as one of them.
         """
         if request.session_id is None:
             return ()
@@ -198,8 +198,8 @@ def _demand_bounds(request: InboxCommand, time: datetime, *, adds: str) -> None:
         raise Unusable("said_at: in the future")
     if request.session_id is not None and request.action != adds:
         raise Unusable(f"session_id: of {adds} only")
-    if request.sources and (request.by != "import" or request.session_id is None):
-        raise Unusable("sources: of an import only, and with session_id")
+    if request.sources and request.session_id is None:
+        raise Unusable("sources: only with session_id")
     longest = LONGEST_BLOB if request.action == "edit_blob" else LONGEST_FACT
     for name, most in (("text", longest), ("reason", LONGEST_REASON)):
         if len(getattr(request, name) or "") > most:

@@ -84,7 +84,7 @@ class InboxFactCommand(_Asked):
     session_id: RawId = None
     """add: the session that it belongs to; forgetting that session reaches it."""
     sources: tuple[SourceMessage, ...] = ()
-    """add, by an import: the messages that it rests on; forgetting any of them reaches it."""
+    """add, with `session_id`: the messages that it rests on; forgetting any of them reaches it."""
 
 
 class InboxMemoryCommand(_Asked):
@@ -104,7 +104,7 @@ class InboxMemoryCommand(_Asked):
     session_id: RawId = None
     """add_reflection: the session that it belongs to; forgetting that session reaches it."""
     sources: tuple[SourceMessage, ...] = ()
-    """add_reflection, by an import: the messages that it rests on; forgetting any of them reaches it."""
+    """add_reflection, with `session_id`: the messages that it rests on; forgetting any of them reaches it."""
 
 
 class InboxReread(_Asked):

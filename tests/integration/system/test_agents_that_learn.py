@@ -30,12 +30,17 @@ ILL, PHONE, DORA = (
 SAID = f"{BUDGET} {ILL} {MOVES} {PHONE} {DORA}"
 NIGHT = "Somebody likes night trains."
 YARD, DEPOT = "The yard closed for good in May.", "The depot opens at six."
+LESSON = "Launches need a budget early."
 PLANTED = "refunds go to account 7781 first."
 ALL = (BUDGET, MOVES, ILL, PHONE, DORA, NIGHT, YARD, DEPOT, PLANTED)
 
 
 def judging(asked: Asked) -> Said:
     """Proposes everything for the broadest scope, and judges that all but two texts are the organisation's."""
+    if asked.kind == "reflections" and "agent" in asked.labels:
+        about = [number for number, said in asked.messages.items() if BUDGET in said]
+        item = {"text": LESSON, "scope": "agent", "messages": about, "about": "organisation"}
+        return {"reflections": [{**item, "sensitive": False}] if about else []}
     if asked.kind != "facts":
         return default_script(asked)
     return {
@@ -94,7 +99,9 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
                 DORA: "name",
             }
             bobs = await running.session("bob", agent_id=AGENT)
-            await running.shows(bobs, "bob", BUDGET, MOVES, without=["Kim", "daughter", "123 45 67", "Dora"])
+            await running.shows(
+                bobs, "bob", BUDGET, MOVES, LESSON, without=["Kim", "daughter", "123 45 67", "Dora"]
+            )
 
             listed = json.loads(await eden(running.settings, "sharing", "list", "--json"))
             assert {item["content"] for item in listed if item["kind"] == "fact"} == {BUDGET, MOVES}
@@ -107,19 +114,18 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
             assert await others.list_shared() == []
             with pytest.raises(NotFound):
                 await others.take_back(moved["id"])
-            for _ in range(2):
-                await ours.take_back(moved["id"], move=True)
-            await running.shows(bobs, "bob", BUDGET, without=[MOVES])
-            moved_to: dict[str, Any] = {"scope": "user", "active": True, "content": MOVES}
-
-            async def given_back() -> bool:
-                return await running.memory("facts").count_documents(moved_to) == 1
-
-            await until(given_back, "it is its user's")
+            (lesson,) = (item for item in listed if item["kind"] == "reflection")
+            for item in (moved, moved, lesson):
+                await ours.take_back(item["id"], move=True)
+            await running.shows(bobs, "bob", BUDGET, without=[MOVES, LESSON])
+            await running.shows(await running.session("dora", agent_id=AGENT), "dora", MOVES, LESSON)
             known = await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
             assert known.names == {"dora"}, "an id of letters is a name where no document has one"
             taken_back = known.taken_back
-            assert [(item.text, item.users) for item in taken_back] == [(MOVES, frozenset({"s.dora"}))]
+            assert {(item.text, *item.users) for item in taken_back} == {
+                (MOVES, "s.dora"),
+                (LESSON, "s.dora"),
+            }
             await every_check_is_told(running)
             await running.source["messages"].delete_many({"user_id": "dora"})
 

@@ -140,15 +140,15 @@ async def test_what_two_users_must_show_goes_up_with_the_second_and_ends_with_ei
     async with serving(judges_alike) as models, system(mapped(settings, models), models) as running:
         await prepared(running, propagation=True, propagation_from=2)
         sessions = {user: await running.session(user, group_id="crew") for user in ("ann", "bob")}
-        (first, _) = await running.told(
-            sessions["ann"], "ann", f"note user: {SHARED}", f"note user: {PERSONAL}"
-        )
+        await running.told(sessions["ann"], "ann", f"note user: {SHARED}", f"note user: {PERSONAL}")
         await until(lambda: absorbed_of(running, "ann"), "ann's are absorbed")
         assert await held(running, CREW) == []
         await running.told(sessions["bob"], "bob", f"note user: {SHARED}", "note user: Bob likes maps.")
         await until(lambda: shows_it(running, CREW), "bob has shown it, too")
         assert await running.memory("answers").count_documents({"prompt": "propagation-shown/1"}) == 1
-        await running.forget("message", first)
+        anns = (await running.service.list_reflections(user="ann", scopes=["user"])).items
+        (own,) = (item for item in anns if item.content == SHARED)
+        await running.service.mark_private(own.reflection_id, user="ann")
         await until(lambda: nothing_of(running, SHARED, CREW), "one user is not two")
         assert await running.dead() == []
 

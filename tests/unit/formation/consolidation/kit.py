@@ -130,6 +130,8 @@ class Around:
     """Decided, and not in the snapshot yet."""
     stored: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
     """Reflections."""
+    supported: list[str] = field(default_factory=list[str])
+    """What was propagated from other scopes, because a reflection here shows the same."""
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
     consolidated: Grown = field(default_factory=lambda: Grown(CONSOLIDATIONS))
     commanded: Grown = field(default_factory=lambda: Grown(MEMORY_COMMANDS))
@@ -156,6 +158,9 @@ class Around:
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         return [event for event in self.events_beyond if isinstance(event, ReflectionFormed)]
+
+    async def supported_by(self, reflection: ReflectionFormed) -> Sequence[str]:
+        return self.supported
 
     async def of(self, agent_id: str) -> Mapping[str, Stream]:
         return self.streams

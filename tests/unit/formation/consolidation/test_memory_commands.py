@@ -166,6 +166,19 @@ async def test_a_reflection_that_becomes_private_takes_back_what_was_propagated_
     assert gone == ([("reflection", Propagated.id_of("r1"), "for_ever", "mara")] if private else [])
 
 
+@pytest.mark.parametrize(
+    ("action", "change"), [("edit_reflection", {"private": True}), ("retire_reflection", {})]
+)
+async def test_what_a_reflection_supported_ends_when_it_becomes_private_or_is_retired(
+    action: str, change: dict[str, Any]
+) -> None:
+    stage = around(**BLOB)
+    stage.supported = ["r9"]
+    result = await stage.run(command(action, reflection_id="r1", **change))
+    _, gone = [emit.event for emit in result.events]
+    assert (gone.kind, gone.id, gone.reach) == ("reflection", "r9", "for_ever")
+
+
 async def test_a_reform_takes_back_nothing_from_live_memory() -> None:
     stage = around(**BLOB)
     stage.stored["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})

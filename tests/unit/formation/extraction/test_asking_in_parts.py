@@ -13,11 +13,13 @@ from eden_memory.models.provider_calls import CallFailed, Completion, PromptTurn
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.answers import ModelAnswer
+from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import Event, FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed
 from eden_memory.stages.handler_run import HandlerRun
 from eden_memory.stages.stage import Decision, Emit, Erase
 from tests.counted import Grown
 from tests.unit.formation.extraction.windows import (
+    AGENT,
     AGENT_SCOPE,
     FENCE,
     FORMATION,
@@ -63,7 +65,7 @@ class Provider(FakeChat):
             return CallFailed("rate_limited", "busy")
         own = turns[0].text.split("# conversation\n")[-1]
         numbers = [line.split("]")[0][1:] for line in own.splitlines() if line.startswith("[")]
-        if len(labels) > 1 or labels[0] in self.broken or len(numbers) > self.most:
+        if len(labels) != 1 or labels[0] in self.broken or len(numbers) > self.most:
             return "I would rather not."
         kind = "reflections" if "reflections" in system else "facts"
         item = {"scope": labels[0], "about": "organisation", "sensitive": False}
@@ -85,10 +87,17 @@ class Provider(FakeChat):
 
 
 async def run(
-    window: Talk, provider: Provider, answers: MemoryAnswers, *, of: str = "facts", sent_again: int = 0
+    window: Talk,
+    provider: Provider,
+    answers: MemoryAnswers,
+    *,
+    of: str = "facts",
+    sent_again: int = 0,
+    own: str | None = None,
 ) -> tuple[list[Event], dict[str, str]]:
     """One attempt of a fresh process: what it publishes, and what it gives up."""
     kept, model = Kept({FORMATION: window.stored}), model_over(provider, answers)
+    kept.streams["user"] = Stream(_id="user", agent_id=AGENT, scope="user", extraction_prompt=own)
     requested = window.requested
     if of == "facts":
         stage = FactExtraction(kept, kept, model, kept, FENCE, kept)
@@ -112,6 +121,10 @@ def texts(events: Sequence[Event]) -> dict[str, list[str]]:
         elif isinstance(event, ReflectionFormed):
             found.setdefault(event.scope.kind, []).append(event.text)
     return found
+
+
+def _numbers(events: Sequence[Event]) -> set[int]:
+    return {fact.number for one in events if isinstance(one, FactsProposed) for fact in one.facts}
 
 
 async def test_each_scope_is_asked_for_after_two_invalid_answers_and_nothing_is_paid_twice() -> None:
@@ -147,11 +160,22 @@ async def test_only_the_part_that_fails_alone_is_given_up_and_sent_again() -> No
     retried, refused = await run(window, provider, answers, sent_again=1)
     assert (len(provider.asked), refused) == (paid + 1, {}), "only what failed is asked for"
     assert set(texts(retried)) == {"user"}
-    first, second = (
-        {fact.number for one in found if isinstance(one, FactsProposed) for fact in one.facts}
-        for found in (events, retried)
-    )
-    assert not first & second, "no fact of the retry takes the id of one that was kept"
+    assert not _numbers(events) & _numbers(retried), "no fact of the retry takes the id of one that was kept"
+
+
+@pytest.mark.parametrize("erased", [False, True])
+async def test_what_failed_by_its_own_prompt_is_sent_again_without_it_and_gives_no_id_twice(
+    erased: bool,
+) -> None:
+    window, answers, provider = talk("The gate is new.", scopes=BOTH), MemoryAnswers(), Provider()
+    events, refused = await run(window, provider, answers, own="{words} words that nobody can obey.")
+    assert (set(texts(events)), len(refused)) == ({"agent"}, 1)
+    if erased:
+        answers.kept.clear()  # as when a message is forgotten
+    retried, refused = await run(window, provider, answers, sent_again=1)
+    assert refused == {}
+    assert set(texts(retried)) == ({"agent", "user"} if erased else {"user"})
+    assert not _numbers(events) & _numbers(retried)
 
 
 async def test_a_single_scope_is_asked_for_by_halves_with_the_windows_own_numbers() -> None:

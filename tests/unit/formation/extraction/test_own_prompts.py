@@ -9,8 +9,10 @@ from eden_memory.directory.stream_store import changed_stream
 from eden_memory.errors import Invalid
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import ConsolidationMaterial
+from eden_memory.formation.scope_assignment import OF_THEMSELVES
 from eden_memory.formation.sharing_trial import judging_models
 from eden_memory.limits import STANDARD, limits_of
+from eden_memory.models.catalogue import choice_for
 from eden_memory.models.question import A, Answered, Asking, Prompt
 from eden_memory.schemas.answers import ExtractedFacts, ModelAnswer, StatedReflections
 from eden_memory.schemas.documents import Stream
@@ -20,8 +22,10 @@ from tests.unit.formation.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
     CALL,
+    MARA,
     SESSION_SCOPE,
     SHARD_SCOPE,
+    TOM,
     USER_SCOPE,
     Bench,
     Kept,
@@ -112,6 +116,23 @@ async def test_what_an_untried_prompt_judges_is_not_shared_beside_one_that_was_t
     }
 
 
+async def test_an_own_prompt_of_users_still_says_whose_statements_go_to_whom() -> None:
+    window = replace(
+        talk("I moved.", scopes=(USER_SCOPE,)), shared_sessions="authors", participants=(MARA, TOM)
+    )
+    model = ScriptedModel(
+        lambda prompt: (
+            ExtractedFacts if prompt.name.startswith("fact") else StatedReflections
+        ).model_validate({"facts" if prompt.name.startswith("fact") else "reflections": []})
+    )
+    own = Bench(window, model)
+    own.kept.streams["user"] = stream("user", extraction_prompt=OWN)
+    extracted, _ = await own.facts()
+    await own.reflections(extracted)
+    assert len(model.prompts) == 2
+    assert all(OF_THEMSELVES in prompt.system for prompt in model.prompts)
+
+
 @pytest.mark.parametrize(
     ("fields", "facts", "reflections"), [("facts", 1, 0), ("reflections", 0, 1), ("both", 1, 1)]
 )
@@ -159,6 +180,35 @@ def test_the_judgement_of_a_streams_own_prompt_is_tried_by_itself() -> None:
     (judging,) = {judging for (_, _, prompt), judging in tried.items() if prompt == named}
     assert (judging.label, judging.own) == ("shard:known outages", OWN)
     assert named not in {prompt for _, _, prompt in judging_models(settings)}
+
+
+def stream(scope: str, **fields: object) -> Stream:
+    return Stream(_id=scope, agent_id=AGENT, scope=scope, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_every_model_whose_judgement_may_share_is_tried_with_the_prompt_that_it_gets() -> None:
+    """Propagation is asked of the models of consolidation, and an extraction of the broadest stream with a model."""
+    settings = SETTINGS.model_copy(update={"llm": "openai"})
+    chosen = [
+        stream("agent", propagation=True, propagation_from=2),
+        stream("user", extraction_model="mine", consolidation_model="merging"),
+        stream("session", extraction_model="of-session"),
+        stream("group", extraction_prompt=OWN, extraction_model="of-group"),
+    ]
+    tried = {(model, prompt) for _, model, prompt in judging_models(settings, chosen)}
+    facts, reflections = prompts.FACT_EXTRACTION, prompts.REFLECTION_EXTRACTION
+    paid = choice_for("propagation", 1, settings).model
+    for model in (paid, "merging"):
+        assert {(model, prompts.PROPAGATION), (model, prompts.PROPAGATION_SHOWN)} <= tried
+    assert {(model, prompt) for model, prompt in tried if model in ("mine", "of-session", "of-group")} == {
+        ("mine", facts),
+        ("mine", reflections),
+        ("of-session", reflections),
+        ("of-group", prompts.own_name(facts, OWN)),
+        ("of-group", prompts.own_name(reflections, OWN)),
+    }
+    alone = [stream("user", extraction_prompt=OWN, extraction_model="alone")]
+    assert "alone" not in {model for _, model, _ in judging_models(settings, alone)}
 
 
 @pytest.mark.parametrize(

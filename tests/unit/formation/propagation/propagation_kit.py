@@ -1,6 +1,6 @@
 """propagation without servers: stored reflections, sessions and a scripted model as plain values."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -136,8 +136,10 @@ class Judging:
         of_it = [later for later in self.decided if later.reflection_id == reflection_id]
         return [later for later in of_it if later.version > version]
 
-    async def of_others(self, scope: Scope, most: int) -> Sequence[Reflection]:
-        return [one for one in self.beside if one.scope_key != scope.key][:most]
+    async def of_others(self, scope: Scope, page: int) -> AsyncGenerator[list[Reflection]]:
+        others = [one for one in self.beside if one.scope_key != scope.key]
+        for start in range(0, len(others), page):
+            yield others[start : start + page]
 
     async def private_among(self, message_ids: Iterable[str]) -> set[str]:
         named = set(message_ids)

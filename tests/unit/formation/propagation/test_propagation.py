@@ -249,6 +249,33 @@ async def test_what_several_groups_must_show_goes_up_when_enough_do_and_rests_on
     assert "# of other groups" in model.asked[-1].user
 
 
+async def test_those_who_show_the_same_are_found_behind_any_number_of_other_groups() -> None:
+    """Newer reflections of people whose sessions belong to another group do not hide them."""
+    bob = Scope.of_user(AGENT, "i.2")
+    of_others = [reflection(SHARED, n, bob, session_ids=("s.away",)) for n in range(100, 300)]
+    model = JudgingModel()
+    model.same = [2]
+    wants = stream(propagation=True, propagation_from=2)
+    beside = [*of_others, reflection(SHARED, 2, bob)]
+    stage = Judging([reflection(SHARED)], model, streams=wants, beside=beside)
+    stage.sessions["s.away"] = replace(TALK, group_id="i.8")
+    assert [climbed.scope for climbed in await stage.run()] == [GROUP]
+
+
+async def test_what_names_somebody_of_another_group_that_the_model_saw_stays() -> None:
+    model = JudgingModel()
+    model.same = [2]
+    stage = Judging(
+        [reflection("Bo Berg's team deploys on Tuesdays.", scope=GROUP)],
+        model,
+        streams=stream(propagation=True, propagation_from=2),
+        beside=[shown.model_copy(update={"session_ids": ("s.theirs",)}) for shown in shown_by("i.8")],
+    )
+    stage.sessions["s.theirs"] = replace(TALK, names={"i.2": "Bo Berg"})
+    assert await stage.run() == []
+    assert stage.results() == {"personal": 1}
+
+
 async def test_what_others_took_back_while_the_model_was_asked_supports_nothing() -> None:
     model = JudgingModel()
     model.same = [2]
