@@ -44,6 +44,8 @@ CALLED = ("tool_call", "toolInvocation", "functionCall", "function_call", "funct
 """Fields in which a part or a call keeps its name and arguments, where it does not hold them itself."""
 NAMES_OF_CALLS, ARGUMENTS_OF_CALLS = ("name", "toolName"), ("arguments", "args", "input")
 LONGEST_CALL = 300
+REDACTED_OF_CALL = 2_000
+"""Characters of a longer call in which secrets are looked for before it is cut: one may stand across the cut."""
 AI_SDK_CALL = "tool-"
 SPEAKERS = ("role", "sender", "speaker")
 """Fields that say who speaks, and that no part of a message has."""
@@ -150,17 +152,17 @@ def results_of(content: Any) -> str:
     return "\n".join(filter(None, map(text_of, results)))
 
 
-def calls_of(content: Any, beside: Any = None) -> str:
+def calls_of(content: Any, beside: Any = None, redacted: Callable[[str], str] = str) -> str:
     """Return the calls of tools in a message's content, and in the list that OpenAI's messages have beside it: a line
-    each, of the name and the beginning of the arguments.
+    each, of the name and the beginning of the arguments. `redacted` takes the secrets out of a call before its cut.
     """
     listed = () if isinstance(content, str) else _parts(content)
     parts = [part for part in listed if _kind(part) == "tool_call"]
     parts += cast(list[Any], beside) if isinstance(beside, list) else []
-    return "\n".join(filter(None, map(_call, parts)))
+    return "\n".join(filter(None, (_call(part, redacted) for part in parts)))
 
 
-def _call(part: Any) -> str:
+def _call(part: Any, redacted: Callable[[str], str] = str) -> str:
     """Return one line of a tool's call: name and arguments, cut; "" for what names no tool."""
     fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
     named = next(_holders(fields), fields)
@@ -172,8 +174,8 @@ def _call(part: Any) -> str:
         return ""
     given = next((named[key] for key in ARGUMENTS_OF_CALLS if named.get(key)), "")
     text = given if isinstance(given, str) else json.dumps(given, default=str, ensure_ascii=False)
-    line = " ".join(f"{name} {text[:LONGEST_CALL]}".split())
-    return f"[call: {line[:LONGEST_CALL]}]"
+    line = " ".join(f"{name} {text[:REDACTED_OF_CALL]}".split())
+    return f"[call: {line if len(line) <= LONGEST_CALL else redacted(line)[:LONGEST_CALL]}]"
 
 
 def kinds_left_out(content: Any) -> list[str]:

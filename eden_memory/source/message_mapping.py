@@ -137,7 +137,7 @@ class MessageMapping:
         text = self._said(document)
         if role == "assistant":
             text = without_thoughts(text)
-        calls = calls_of(content, self._calls(document))
+        calls = calls_of(content, self._calls(document), self._redacted)
         if not text and not calls and (result := results_of(content)):
             role, text = "tool", result
         text = "\n".join(filter(None, (text, calls)))
