@@ -291,7 +291,7 @@ async def test_of_chatgpts_conversations_the_branch_shown_last_is_taken(tmp_path
     ]
     sessions = {item.order for item in items(entries)}
     assert len(sessions) == 1
-    assert whose(encode(sessions.pop())) == ("s.bot", "s.ada")
+    assert whose(encode(sessions.pop())) == ("s.bot", "s.ada", None)
     assert isinstance(form, InboxFormNow)
     assert skipped(entries) == [("item 2", True), ("item 3", False)]
 
