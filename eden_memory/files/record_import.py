@@ -18,6 +18,7 @@ from eden_memory.errors import Conflict
 from eden_memory.files.export_file import BadLine, GapLine, Line, RecordLine, end_of, header_of, read_lines
 from eden_memory.files.exporting import STAGE, Owned, ScopeClaims, owned_elsewhere
 from eden_memory.files.import_items import ImportedAs, ImportReport, Kind, SkippedItem
+from eden_memory.files.import_store import MongoImports
 from eden_memory.files.importing import FORGOTTEN, ForeignImport, Progress
 from eden_memory.files.record_rules import ForgottenHere, HeldMemory, JudgedElsewhere
 from eden_memory.forgetting.mark_store import MongoBatchMarks
@@ -141,6 +142,8 @@ class ExportImport:
                 self._held.scopes |= await self._claims.held(batch.scopes)
                 if self.by_id:
                     self._held.known |= await self._known(batch)
+                    held = self._held.scopes & batch.scopes
+                    self._held.with_blob |= await MongoImports(self.at).blobs(held)
                 judged = await self._without_others(batch)
                 self._learn(judged)
                 if await self._claims.published(batch.last):
