@@ -175,6 +175,7 @@ def test_the_judgement_of_a_streams_own_prompt_is_tried_by_itself() -> None:
         ({"extraction_prompt": "{words}" + "x" * 16_000}, "extraction_prompt is too long"),
         ({"min_facts": 3, "max_facts": 2}, "min_facts 3 is above max_facts 2"),
         ({"extraction_fields": "all"}, "extraction_fields"),
+        ({"extraction_model": "my model"}, "anthropic:MODEL"),
         ({"scope": "session", "shard": None, "extraction_fields": "facts"}, "a session has no facts"),
         ({"scope": "session", "shard": None, "max_facts": 2}, "a session has no facts"),
     ],
