@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -181,7 +182,14 @@ class ExportImport:
 
     async def _claim(self) -> None:
         free = {key: number for key, number in self._highest.items() if key not in self._held.scopes}
-        if taken := set(free) - await self._claims.claim(free):
+        if (taken := set(free) - await self._claims.claim(free)) and await self._claims.release(
+            taken, datetime.now(UTC)
+        ):
+            what = (
+                f"another import has claimed {len(taken):,} of the file's scopes, and has not filled them yet"
+            )
+            raise Conflict(what, "Let it finish. If it was stopped for good, repeat this command in an hour.")
+        if taken and (taken := taken - await self._claims.claim({key: free[key] for key in taken})):
             what = f"memory is being formed just now in {len(taken):,} of the file's scopes"
             raise Conflict(what, "Run the command again in a moment.")
         try:
