@@ -33,7 +33,9 @@ NO_ID = ""
 MOST_MILLISECONDS = 2_000
 """Time limit of one query: without an index on the session it reads the whole collection."""
 FLAGS: Mapping[str, Sequence[Any]] = {"true": (True,), "false": (False, None)}
-NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
+MOST_NUMBER = 2**63 - 1
+"""Of BSON's integers."""
 
 
 class _Writer(NamedTuple):
@@ -244,7 +246,7 @@ def _values_of(name: str) -> Iterator[Any]:
         yield from FLAGS[name]
     elif ObjectId.is_valid(name):
         yield ObjectId(name)
-    elif NUMBER.fullmatch(name):
+    elif NUMBER.fullmatch(name) and abs(int(name)) <= MOST_NUMBER:
         yield int(name)
 
 

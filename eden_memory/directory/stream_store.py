@@ -167,7 +167,8 @@ def _demand_model(field: str, named: str | None, roles: tuple[Role, ...], settin
         return
     if not named.strip() or not named.isprintable() or " " in named:
         raise Invalid(
-            f"{field} names no model", "Write MODEL, openai:MODEL, google:MODEL, offline or URL#MODEL."
+            f"{field} names no model",
+            "Write MODEL, openai:MODEL, google:MODEL, anthropic:MODEL, offline or URL#MODEL.",
         )
     if is_url(named) and "@" in named.split("/")[2]:
         raise Invalid(

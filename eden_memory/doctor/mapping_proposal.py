@@ -23,7 +23,14 @@ from eden_memory.doctor.sampled_fields import (
     moment_kind,
     sampled_fields,
 )
-from eden_memory.mongo.document_fields import Unusable, beside_content, first_with_text, getter, text_of
+from eden_memory.mongo.document_fields import (
+    Unusable,
+    beside,
+    beside_content,
+    first_with_text,
+    getter,
+    text_of,
+)
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
 from eden_memory.settings import Role
 
@@ -406,8 +413,8 @@ def _marks_of_deletion(
             yield from (f"{found.path}={text}" for text in sorted(texts) if _names_removal(found.path, text))
     if content is not None:
         yield from (f"{content.path}={text}" for text in DELETED_TEXTS if text in content.present)
-        beside = beside_content(content.path, ())
-        captioned = any(found.path in beside and found.present for found in fields)
+        captions = (*beside_content(content.path, ()), beside(content.path, "attachments"))
+        captioned = any(found.path in captions and any(found.present) for found in fields)
         spoken = zip(content.values, roles, strict=False)
         if (
             len(contents) == 1

@@ -94,6 +94,8 @@ class EarlierRecords:
     """By agent and kind of scope, the words of the longest blob that is longer than these may be."""
     _outcomes: Counter[str] = field(default_factory=Counter[str])
     _absorbed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _blobs: set[str] = field(default_factory=set[str])
+    """Scopes whose text is taken: two users or agents may be mapped to one."""
     _texts: set[int] = field(default_factory=set[int])
     """Hashes of scope and text of each fact."""
 
@@ -227,6 +229,10 @@ class EarlierRecords:
     def _blob(self, item: EarlierMemory, at: datetime) -> ScopeConsolidated:
         text = checked_text(item.text, LONGEST_BLOB)
         place: tuple[str, ScopeKind] = item.scope.agent_id, item.scope.kind
+        version = _version(item.version)
+        if item.scope.key in self._blobs:
+            raise Unimportable("its scope has the text of another document")
+        self._blobs.add(item.scope.key)
         words = words_of(text)
         limit = self.limits.scopes[item.scope.kind].blob_words
         if words > limit and item.scope.kind != "shard":
@@ -235,7 +241,7 @@ class EarlierRecords:
         return ScopeConsolidated(
             cause=command_id,
             scope=item.scope,
-            version=_version(item.version),
+            version=version,
             based_on=0,
             text=text,
             words=words,

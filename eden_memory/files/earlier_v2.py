@@ -6,7 +6,7 @@ same ids, formed_at, absorbed. A blob: the same ids, consolidated_content, versi
 last_consolidated_at.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from math import isfinite
@@ -51,13 +51,14 @@ class V2Memories:
 
     def __init__(self, database: AsyncDatabase[Row], to: ImportedAs, directory: Directory) -> None:
         self._database, self._to, self._directory = database, to, directory
-        self._blobs: set[tuple[str, ...]] = set()
-        """The scopes that have a consolidated text."""
+        self._blobs: dict[tuple[str, ...], bool] = {}
+        """Whose documents have a consolidated text, and whether it is taken: the first of its scope is."""
 
     async def read(self) -> AsyncIterator[EarlierMemory | Entry]:
         """Yield everything."""
+        scopes = set[str]()
         async for rows in _pages(self._database, BLOBS, {"consolidated_content": {"$gt": ""}}):
-            self._blobs.update(_place(row) for row in rows if blob_is_readable(self._to, *_text(row)))
+            await self._find_blobs(rows, scopes)
         for name, make in ((REFLECTIONS, self._reflection), (BLOBS, self._blob), (FACTS, self._fact)):
             query: Row = {"consolidated_content": {"$nin": [None, ""]}} if name == BLOBS else {}
             async for rows in _pages(self._database, name, query):
@@ -65,6 +66,14 @@ class V2Memories:
                 for row in rows:
                     where = f"{name} {row['_id']}"
                     yield imported_or_skipped(where, partial(make, row, where, users))
+
+    async def _find_blobs(self, rows: Sequence[Row], scopes: set[str]) -> None:
+        users = await self._users(rows)
+        for row in rows:
+            scope = imported_or_skipped("", partial(self._scope, row, users))
+            if isinstance(scope, Scope) and blob_is_readable(self._to, *_text(row)):
+                self._blobs.setdefault(_place(row), scope.key not in scopes)
+                scopes.add(scope.key)
 
     def _reflection(self, row: Row, where: str, users: Mapping[str, frozenset[str]]) -> EarlierMemory:
         absorbed = row.get("absorbed") is True
@@ -80,7 +89,7 @@ class V2Memories:
             at,
             session=row.get("session_id"),
             messages=_messages(row),
-            absorbed=absorbed,
+            absorbed=absorbed and self._blobs[_place(row)],
         )
 
     def _blob(self, row: Row, where: str, users: Mapping[str, frozenset[str]]) -> EarlierMemory:

@@ -5,11 +5,12 @@ compaction, so nothing that has a tombstone is exported. What a mark of forgetti
 """
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from importlib.metadata import version
 from itertools import islice
@@ -20,6 +21,7 @@ from uuid import uuid4
 from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import NotFound
 from eden_memory.files.export_file import ExportWriter, Selection, without_data, writing
@@ -221,6 +223,9 @@ STAGE = "import"
 
 AT_ONCE = 500
 
+ABANDONED = timedelta(hours=1)
+"""After so long without a step, an import counts as given up: a step publishes 1,000 lines."""
+
 
 async def forgotten_blobs(database: Database, names: Names) -> list[tuple[str, int]]:
     """Return scope key and number of every blob version that was forgotten, in order."""
@@ -251,7 +256,10 @@ class ScopeClaims:
     def __init__(self, database: Database, names: Names, export_id: str) -> None:
         self._ledger, self._export = MongoLedger(database, names), export_id
         majority = ReadConcern("majority")
-        self._writes = shared_writes(database.get_collection(names["outcomes"], read_concern=majority))
+        self._outcomes = database.get_collection(
+            names["outcomes"], write_concern=WriteConcern("majority", j=True), read_concern=majority
+        )
+        self._writes = shared_writes(self._outcomes)
         self._snapshots, self._blobs = (
             database.get_collection(
                 names[kind.COLLECTION],
@@ -284,6 +292,23 @@ class ScopeClaims:
         except Reread:
             return False
         return True
+
+    async def release(self, keys: Collection[str], now: datetime) -> bool:
+        """Release scopes that another import claimed and never filled; return whether one that may run has some.
+
+        Its file may be lost, or its source may have changed since. After `ABANDONED` memory holds all it published.
+        """
+        left, runs = iter(keys), False
+        while some := list(islice(left, AT_ONCE)):
+            numbers = {"$in": [f"blob:{key}@1" for key in some]}
+            claims = await self._outcomes.find({"stage": STAGE, "writes": numbers}, {"_id": 1}).to_list()
+            for other in {row["_id"].split("/")[1] for row in claims}:
+                its = {"_id": {"$regex": f"^{STAGE}/{re.escape(other)}/"}}
+                if await self._outcomes.find_one({**its, "at": {"$gt": now - ABANDONED}}, {"_id": 1}):
+                    runs = True
+                else:
+                    await self._outcomes.delete_many({**its, "writes": numbers})
+        return runs
 
     async def mark_judged(self, reflection_ids: Sequence[str]) -> None:
         """Record that propagation has judged reflections; Reread if it is judging one of them right now."""

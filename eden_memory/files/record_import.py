@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from eden_memory.errors import Conflict
 from eden_memory.files.export_file import BadLine, GapLine, Line, RecordLine, end_of, header_of, read_lines
 from eden_memory.files.exporting import STAGE, Owned, ScopeClaims, owned_elsewhere
 from eden_memory.files.import_items import ImportedAs, ImportReport, Kind, SkippedItem
+from eden_memory.files.import_store import MongoImports
 from eden_memory.files.importing import FORGOTTEN, ForeignImport, Progress
 from eden_memory.files.record_rules import ForgottenHere, HeldMemory, JudgedElsewhere
 from eden_memory.forgetting.mark_store import MongoBatchMarks
@@ -141,6 +143,8 @@ class ExportImport:
                 self._held.scopes |= await self._claims.held(batch.scopes)
                 if self.by_id:
                     self._held.known |= await self._known(batch)
+                    held = self._held.scopes & batch.scopes
+                    self._held.with_blob |= await MongoImports(self.at).blobs(held)
                 judged = await self._without_others(batch)
                 self._learn(judged)
                 if await self._claims.published(batch.last):
@@ -178,7 +182,14 @@ class ExportImport:
 
     async def _claim(self) -> None:
         free = {key: number for key, number in self._highest.items() if key not in self._held.scopes}
-        if taken := set(free) - await self._claims.claim(free):
+        if (taken := set(free) - await self._claims.claim(free)) and await self._claims.release(
+            taken, datetime.now(UTC)
+        ):
+            what = (
+                f"another import has claimed {len(taken):,} of the file's scopes, and has not filled them yet"
+            )
+            raise Conflict(what, "Let it finish. If it was stopped for good, repeat this command in an hour.")
+        if taken and (taken := taken - await self._claims.claim({key: free[key] for key in taken})):
             what = f"memory is being formed just now in {len(taken):,} of the file's scopes"
             raise Conflict(what, "Run the command again in a moment.")
         try:

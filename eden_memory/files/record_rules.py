@@ -123,8 +123,10 @@ class HeldMemory:
     """Those that hold something else here."""
     known: set[str] = field(default_factory=set[str])
     """Facts and reflections of these scopes that are here under the same id: they are no items."""
+    with_blob: set[str] = field(default_factory=set[str])
+    """Those of these scopes that keep the blob they have here: what another one absorbed waits for theirs."""
     absorbed: set[str] = field(default_factory=set[str])
-    """Reflections that a blob of these scopes holds."""
+    """Reflections that a blob of these scopes holds, and that come with it."""
     blobs: dict[str, int] = field(default_factory=dict[str, int])
     """By scope, its newest blob version that can be imported."""
     of_users: set[str] = field(default_factory=set[str])
@@ -145,7 +147,7 @@ class HeldMemory:
         if not self.of_users.isdisjoint(event.absorbed):
             self.blobs_of_users.setdefault(key, event.version)
         if key not in self.blobs_of_users:
-            self.absorbed.update(event.absorbed)
+            self.absorbed.update(event.absorbed if key not in self.with_blob else ())
             self.blobs[key] = event.version
 
     async def items(self, path: str, to: ImportedAs) -> AsyncIterator[Entry]:

@@ -40,10 +40,26 @@ DESCRIBED_BY = (
     "title",
 )
 """What says in words what an attachment holds, the fullest first."""
+ATTACHED_AS = ("image_type", "video_type", "audio_type", "content_type", "contentType", "mimeType", "type")
+"""What says of an attachment beside the content which kind it is."""
+ATTACHMENT_DESCRIBED_BY = (
+    "transcript",
+    "caption",
+    "description",
+    "alt",
+    "filename",
+    "fileName",
+    "title",
+    "name",
+)
+ITEM_CALLS = frozenset({"function_call", "mcp_call"})
+"""`type` of a document that is a call itself, without content: an item of OpenAI's Responses."""
 CALLED = ("tool_call", "toolInvocation", "functionCall", "function_call", "function")
 """Fields in which a part or a call keeps its name and arguments, where it does not hold them itself."""
 NAMES_OF_CALLS, ARGUMENTS_OF_CALLS = ("name", "toolName"), ("arguments", "args", "input")
 LONGEST_CALL = 300
+REDACTED_OF_CALL = 2_000
+"""Characters of a longer call in which secrets are looked for before it is cut: one may stand across the cut."""
 AI_SDK_CALL = "tool-"
 SPEAKERS = ("role", "sender", "speaker")
 """Fields that say who speaks, and that no part of a message has."""
@@ -150,17 +166,17 @@ def results_of(content: Any) -> str:
     return "\n".join(filter(None, map(text_of, results)))
 
 
-def calls_of(content: Any, beside: Any = None) -> str:
+def calls_of(content: Any, beside: Any = None, redacted: Callable[[str], str] = str) -> str:
     """Return the calls of tools in a message's content, and in the list that OpenAI's messages have beside it: a line
-    each, of the name and the beginning of the arguments.
+    each, of the name and the beginning of the arguments. `redacted` takes the secrets out of a call before its cut.
     """
     listed = () if isinstance(content, str) else _parts(content)
     parts = [part for part in listed if _kind(part) == "tool_call"]
     parts += cast(list[Any], beside) if isinstance(beside, list) else []
-    return "\n".join(filter(None, map(_call, parts)))
+    return "\n".join(filter(None, (_call(part, redacted) for part in parts)))
 
 
-def _call(part: Any) -> str:
+def _call(part: Any, redacted: Callable[[str], str] = str) -> str:
     """Return one line of a tool's call: name and arguments, cut; "" for what names no tool."""
     fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
     named = next(_holders(fields), fields)
@@ -172,8 +188,35 @@ def _call(part: Any) -> str:
         return ""
     given = next((named[key] for key in ARGUMENTS_OF_CALLS if named.get(key)), "")
     text = given if isinstance(given, str) else json.dumps(given, default=str, ensure_ascii=False)
-    line = " ".join(f"{name} {text[:LONGEST_CALL]}".split())
-    return f"[call: {line[:LONGEST_CALL]}]"
+    line = " ".join(f"{name} {text[:REDACTED_OF_CALL]}".split())
+    return f"[call: {line if len(line) <= LONGEST_CALL else redacted(line)[:LONGEST_CALL]}]"
+
+
+def attached(listed: Any) -> Iterator[tuple[str, str]]:
+    """Yield of each attachment in a list beside the content its kind, and what says in words what it holds, or ""."""
+    for part in cast(list[Any], listed) if isinstance(listed, list) else []:
+        if not isinstance(part, Mapping):
+            continue
+        fields = cast(Mapping[str, Any], part)
+        name = next((said for key in ATTACHED_AS if isinstance(said := fields.get(key), str) and said), None)
+        kind = _kind({"type": name} if name else fields)
+        kind = kind if kind in ATTACHMENTS else "file" if name else "other"
+        texts = (fields.get(key) for key in ATTACHMENT_DESCRIBED_BY)
+        described = next((said for said in texts if isinstance(said, str) and text_of(said)), "")
+        yield kind, described if kind in ATTACHMENTS else ""
+
+
+def item_call(item: Any) -> Mapping[str, Any] | None:
+    """Return a document that is a tool's call itself, else None."""
+    fields: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
+    return fields if fields.get("type") in ITEM_CALLS else None
+
+
+def kind_of_item(item: Any) -> str | None:
+    """Return the kind of a document that has no content, if its `type` names one that has no text."""
+    fields: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
+    kind = _kind(fields) if isinstance(fields.get("type"), str) else "other"
+    return kind if kind in ("thought", *ATTACHMENTS) else None
 
 
 def kinds_left_out(content: Any) -> list[str]:
@@ -212,10 +255,15 @@ def lists_turns(content: Any) -> bool:
     return len({name for part in parts for field in SPEAKERS if isinstance(name := part.get(field), str)}) > 1
 
 
-def calls_beside(content: str) -> str:
-    """Return the path beside the one of the content where OpenAI's messages keep the calls of tools."""
+def beside(content: str, name: str) -> str:
+    """Return the path of a field beside the one of the content."""
     parent = content.rpartition(".")[0]
-    return f"{parent}.tool_calls" if parent else "tool_calls"
+    return f"{parent}.{name}" if parent else name
+
+
+def overlaps(path: str, mapped: Iterable[str]) -> bool:
+    """Return whether a path is a part of a mapped one, or a mapped one of it: MongoDB cannot project both."""
+    return any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in mapped)
 
 
 def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:
@@ -223,13 +271,8 @@ def beside_content(content: str, mapped: Iterable[str]) -> tuple[str, ...]:
     what was said in a recording. A path that overlaps with a mapped one is left out.
     """
     names = list(mapped)
-    parent = content.rpartition(".")[0]
-    paths = (f"{parent}.{name}" if parent else name for name in ("caption", "audio.transcript"))
-    return tuple(
-        path
-        for path in paths
-        if not any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in names)
-    )
+    paths = (beside(content, name) for name in ("caption", "audio.transcript"))
+    return tuple(path for path in paths if not overlaps(path, names))
 
 
 _DESCRIPTIONS = [getter(path) for path in DESCRIBED_BY]

@@ -16,17 +16,21 @@ from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import (
     Unusable,
+    attached,
+    beside,
     beside_content,
-    calls_beside,
     calls_of,
     cut,
     first_with_text,
     getter,
+    item_call,
+    kind_of_item,
     kinds_left_out,
     lists_turns,
     made_at,
     marked_if,
     moment_of,
+    overlaps,
     paths_of,
     results_of,
     text_of,
@@ -49,11 +53,12 @@ from eden_memory.schemas.ids import NoId
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
 LONGEST_ID = 1_024
-RULES = 3
+RULES = 4
 """Raised when a program reads the same fields differently than its predecessor: a mapping's version begins with it.
 
 2: an author counts as a user who takes part unless the agent's side wrote the message.
 3: what describes an attachment has a mark, and a tool's call is a line.
+4: so do attachments beside the content, and a document that is a call itself.
 """
 REMEMBERED = 50_000
 """Sessions and authors whose encoded ids are cached."""
@@ -99,12 +104,19 @@ class MessageMapping:
         self._content, self._user = first_with_text(contents), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
         mapped = (paths.session_id, paths.role, *contents, paths.user_id, paths.created_at)
-        beside = beside_content(paths.content, mapped)
-        calls = calls_beside(paths.content)
-        self.text_paths = (*contents, *beside, calls)
-        self.read_paths = tuple(dict.fromkeys((*mapped, *beside, calls, *paths_of(deleted))))
-        self._beside = [getter(path) for path in beside]
+        named = (*mapped, *paths_of(deleted))
+        captions = beside_content(paths.content, mapped)
+        calls, attachments = (beside(paths.content, name) for name in ("tool_calls", "attachments"))
+        lists = (calls, *(() if overlaps(attachments, named) else (attachments,)))
+        item = (beside(paths.content, name) for name in ("type", "name", "arguments"))
+        of_item = tuple(path for path in item if path in named or not overlaps(path, named))
+        self.text_paths = (*contents, *captions, *lists)
+        self.read_paths = tuple(dict.fromkeys((*mapped, *captions, *lists, *of_item, *paths_of(deleted))))
+        self._captions = [getter(path) for path in captions]
         self._calls = getter(calls)
+        parent = paths.content.rpartition(".")[0]
+        self._parent = getter(parent) if parent else _itself
+        self._attachments = getter(attachments) if attachments in lists else None
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
@@ -137,10 +149,10 @@ class MessageMapping:
         text = self._said(document)
         if role == "assistant":
             text = without_thoughts(text)
-        calls = calls_of(content, self._calls(document))
-        if not text and not calls and (result := results_of(content)):
+        more = self._more(document)
+        if not text and not more and (result := results_of(content)):
             role, text = "tool", result
-        text = "\n".join(filter(None, (text, calls)))
+        text = "\n".join(filter(None, (text, more)))
         length = len(text)
         kept = self._redacted(text if length <= self._limit else cut(text, self._limit))
         value = orjson.dumps(
@@ -174,19 +186,33 @@ class MessageMapping:
 
     def has_text(self, document: Document) -> bool:
         """Tell whether there is anything to remember yet: tool calls and placeholders have no text."""
-        content = self._content(document)
-        return bool(self._said(document) or calls_of(content, self._calls(document)) or results_of(content))
+        return bool(self._said(document) or self._more(document) or results_of(self._content(document)))
 
     def left_out(self, document: Document) -> list[str]:
         """Return the kinds of what is in a message beside its text."""
-        return kinds_left_out(self._content(document))
+        content = self._content(document)
+        kinds = [kind for kind, described in self._attached(document) if not described]
+        if not content and (kind := kind_of_item(self._parent(document))):
+            kinds.append(kind)
+        return kinds_left_out(content) + kinds
 
     def _said(self, document: Document) -> str:
         """Return the text of a document: of its content or, where that has none, of what stands beside it."""
         if text := text_of(self._content(document)):
             return text
-        found = (read(document) for read in self._beside)
+        found = (read(document) for read in self._captions)
         return next((text for said in found if isinstance(said, str) and (text := text_of(said))), "")
+
+    def _more(self, document: Document) -> str:
+        """Return the lines that follow a document's text: of attachments that are described, and of tools' calls."""
+        files = [f"[{kind}: {described}]" for kind, described in self._attached(document) if described]
+        content, calls = self._content(document), self._calls(document)
+        if not content and (call := item_call(self._parent(document))):
+            calls = [call]
+        return "\n".join(filter(None, (*files, calls_of(content, calls, self._redacted))))
+
+    def _attached(self, document: Document) -> list[tuple[str, str]]:
+        return [] if self._attachments is None else list(attached(self._attachments(document)))
 
     def lacks_author(self, document: Document) -> bool:
         """Tell whether a user wrote the message, and it does not say which, or by something that is no id."""
@@ -303,6 +329,10 @@ class MessageMapping:
         if len(encoded) > LONGEST_ID:
             raise Unusable(f"{field} is longer than {LONGEST_ID} characters when encoded")
         return encoded
+
+
+def _itself(document: Document) -> Any:
+    return document
 
 
 def _version(paths: FieldPaths, roles: Mapping[str, str], deleted: Sequence[str]) -> str:

@@ -125,6 +125,10 @@ def _rocket_chat(number: int, users: bool, text: str, at: datetime) -> tuple[Row
         return {**row, "t": "uj", "msg": name}, None
     if number == EACH + 4:
         return {**row, "t": "rm", "msg": ""}, None
+    if number == EACH + 6:
+        file = {"title": "keel.pdf", "type": "file", "description": "The drawing", "title_link": "/x"}
+        drawing = {**row, "msg": "", "attachments": [file]}
+        return drawing, Said("user", f"s.{name}Id", "[file: The drawing]")
     return row, Said("user" if users else "assistant", f"s.{name}Id", text)
 
 
@@ -155,7 +159,7 @@ def _responses(number: int, users: bool, text: str, at: datetime) -> tuple[Row, 
     }
     if number % EACH == 1:
         call = {"type": "function_call", "call_id": "call_1", "name": "calendar", "arguments": "{}"}
-        return {**row, **call}, None
+        return {**row, **call}, Said("tool", None, "[call: calendar {}]")
     if number % EACH == 3:
         output = {"type": "function_call_output", "call_id": "call_1", "output": f"March, {number}."}
         return {**row, **output}, Said("tool", None, f"March, {number}.")
@@ -183,22 +187,24 @@ def _assistants(number: int, users: bool, text: str, at: datetime) -> tuple[Row,
 def _discord(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
     name = _user(number) if users else "helper"
     author = {"id": str(10**17 + len(name)), "username": name, "discriminator": "0", "avatar": None}
+    file = {"id": "1", "filename": "keel.png", "content_type": "image/png", "url": "https://example.org/x"}
+    said = {0: "[image: keel.png]", 1: f"{text}\n[image: keel.png]"}.get(number - EACH, text)
     row: Row = {
         "_id": _object_id(number),
         "id": str(2 * 10**17 + number),
         "channel_id": str(3 * 10**17 + number // EACH),
         "guild_id": "400000000000000000",
         "author": author if users else {**author, "bot": True},
-        "content": text,
+        "content": "" if number == EACH else text,
         "timestamp": at.isoformat(),
         "edited_timestamp": None,
         "type": 0,
-        "attachments": [],
+        "attachments": [] if said == text else [file],
         "embeds": [],
         "mentions": [],
         "pinned": False,
     }
-    return row, Said("user" if users else "assistant", f"s.{author['id']}", text)
+    return row, Said("user" if users else "assistant", f"s.{author['id']}", said)
 
 
 def _telegram(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
@@ -360,7 +366,7 @@ STORED_CHATS = (
             "deleted": ["t=rm"],
             "exclude": ["t=uj"],
         },
-        not_read=("`attachments`", "encrypted messages (`e2e`)"),
+        not_read=("files' content; encrypted messages (`e2e`)",),
     ),
     StoredChat(
         "Vercel AI SDK (`UIMessage`)",
@@ -378,7 +384,7 @@ STORED_CHATS = (
             "created_at": "created_at",
             "roles": {"developer": "system", "false": "tool"},
         },
-        not_read=("the user: write the id with each item", "`reasoning`"),
+        not_read=("the user: write the id with each item", "`reasoning`, which is counted"),
     ),
     StoredChat(
         "OpenAI Assistants",
@@ -402,7 +408,7 @@ STORED_CHATS = (
             "created_at": "timestamp",
             "roles": BY_FLAG,
         },
-        not_read=("`embeds`, `attachments`",),
+        not_read=("`embeds`; files' content",),
     ),
     StoredChat(
         "Telegram's Bot API",

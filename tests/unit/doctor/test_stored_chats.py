@@ -22,6 +22,7 @@ from tests.unit.doctor.schemas_of_chats import BEGAN, many, nested, rooms
 from tests.unit.doctor.stored_chats import (
     STORED_CHATS,
     UNREAD_CHATS,
+    Row,
     Said,
     StoredChat,
     UnreadChat,
@@ -109,3 +110,14 @@ def test_an_application_of_ones_own_is_no_known_program() -> None:
     assert known_shape([nested(number) for number in range(9)]) is None
     lacking = [{"_id": 1, "rid": "r", "msg": "Hi.", "ts": BEGAN}]
     assert known_shape(lacking) is None
+
+
+def test_a_user_who_sends_a_file_alone_has_deleted_nothing() -> None:
+    def sent(number: int, files: list[Row]) -> Row:
+        alone = number % 6 == 2
+        role, text = ("user", "assistant")[number % 2], "" if alone else f"Is boat {number} ready?"
+        row = {"_id": number, "chat": f"c{number // 6}", "role": role, "body": text}
+        return {**row, "attachments": files if alone else []}
+
+    proposals = [propose([sent(number, files) for number in range(24)]) for files in ([{"name": "a"}], [])]
+    assert [proposal.deleted for proposal in proposals] == [[], ["body="]]

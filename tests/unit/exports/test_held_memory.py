@@ -18,9 +18,9 @@ AGENT = Scope.of_agent("s.helper")
 CREW = Scope.of_group("s.helper", "s.crew")
 
 
-async def entries(path: Path, events: list[Memory]) -> list[Entry]:
+async def entries(path: Path, events: list[Memory], held: HeldMemory | None = None) -> list[Entry]:
     """What a scope that holds something takes of these events."""
-    held = HeldMemory(ForgottenHere(), scopes={AGENT.key, CREW.key})
+    held = held or HeldMemory(ForgottenHere(), scopes={AGENT.key, CREW.key})
     with writing(path) as writer:
         writer.header(
             ExportHeader(store_format=STORE_FORMAT, export_id="0" * 32, exported_at=NOON, program="0.1.0")
@@ -80,3 +80,20 @@ async def test_what_was_propagated_is_left_out_because_private_sharing_would_hid
         update={"origin": "propagated", "propagated_from": came}
     )
     assert await entries(tmp_path / "memory.jsonl", [found]) == [SkippedItem("line 2", PROPAGATED)]
+
+
+async def test_what_the_source_has_absorbed_since_the_last_import_waits_for_the_blob_that_is_here(
+    tmp_path: Path,
+) -> None:
+    scope = Scope.of_user("s.helper", "s.ann")
+    said = source(1).model_copy(update={"user_id": "s.ann"})
+    held = HeldMemory(ForgottenHere(), scopes={scope.key}, known={"old"}, with_blob={scope.key})
+    events: list[Memory] = [
+        reflection("new", scope=scope, sources=[said]),
+        reflection("old", scope=scope, sources=[said]),
+        blob(1, ["old"], scope=scope),
+        blob(2, ["new"], scope=scope),
+    ]
+    found = await entries(tmp_path / "memory.jsonl", events, held)
+    taken = [(item.where, item.kind) for item in found if isinstance(item, ImportedItem)]
+    assert taken == [("line 2", "reflection"), ("line 5", "blob")]

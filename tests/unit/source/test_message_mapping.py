@@ -194,6 +194,53 @@ def test_what_has_no_text_is_counted_by_kind_in_our_words() -> None:
     assert result.left_out == Counter(kinds)
 
 
+@pytest.mark.parametrize(
+    ("fields", "text", "lost"),
+    [
+        (
+            {"content": "", "attachments": [{"filename": "a.png", "image_type": "image/png"}]},
+            "[image: a.png]",
+            [],
+        ),
+        (
+            {"content": "a", "attachments": [{"description": "b", "title": "c.pdf", "type": "x/y"}]},
+            "a\n[file: b]",
+            [],
+        ),
+        (
+            {"content": "a", "attachments": [{"video_url": "x"}, {"id": 1, "type": "x"}, {"q": 1}, 5]},
+            "a",
+            ["video", "file", "other"],
+        ),
+        ({"content": "a", "attachments": "b"}, "a", []),
+        (
+            {"content": None, "type": "function_call", "name": "find", "arguments": "{}"},
+            "[call: find {}]",
+            [],
+        ),
+        ({"content": "a", "type": "function_call", "name": "find"}, "a", []),
+    ],
+)
+def test_files_beside_the_content_and_items_that_are_calls_have_a_line(
+    fields: dict[str, Any], text: str, lost: list[str]
+) -> None:
+    result = mapped(change(1, "insert", message(**fields)))
+    assert [recorded(record).text for record in result.records] == [text]
+    assert result.left_out == Counter(lost)
+
+
+def test_an_item_that_has_no_text_is_counted_by_its_type() -> None:
+    items = [message(content=None, type=kind) for kind in ("reasoning", "image", "message", SECRET)]
+    result = mapped(*(change(number, "insert", item) for number, item in enumerate(items)))
+    assert (result.records, result.left_out) == ([], Counter(["thought", "image"]))
+
+
+def test_fields_beside_the_content_overlap_with_no_mapped_one() -> None:
+    paths = mapping(PATHS._replace(user_id="name.id"), deleted=["attachments.gone"]).read_paths
+    assert not {"name", "attachments"} & {*paths}
+    assert {"type", "arguments", "name.id", "attachments.gone"} <= {*paths}
+
+
 @pytest.mark.parametrize("content", [None, {"tool_calls": []}, [{"type": "tool_use"}], "\u200b"])
 def test_a_message_without_text_waits_for_it(content: Any) -> None:
     result = mapped(change(1, "insert", message(content=content)))

@@ -225,6 +225,7 @@ def test_every_model_whose_judgement_may_share_is_tried_with_the_prompt_that_it_
         ({"extraction_prompt": "{words}" + "x" * 16_000}, "extraction_prompt is too long"),
         ({"min_facts": 3, "max_facts": 2}, "min_facts 3 is above max_facts 2"),
         ({"extraction_fields": "all"}, "extraction_fields"),
+        ({"extraction_model": "my model"}, "anthropic:MODEL"),
         ({"scope": "session", "shard": None, "extraction_fields": "facts"}, "a session has no facts"),
         ({"scope": "session", "shard": None, "max_facts": 2}, "a session has no facts"),
     ],
