@@ -1,12 +1,13 @@
-"""`eden demo`: play a chat application, and show what arrives on Kafka and which memory forms.
+"""`eden demo` or `eden try`: play a chat application, and show what arrives on Kafka and which memory forms.
 
-A terminal gets a live table, anything else plain lines; the result comes last.
+A terminal gets a live table, then the inspector until Ctrl-C; anything else gets plain lines, the result last.
 """
 
 import asyncio
 import logging
 import os
 import sys
+import webbrowser
 from collections import Counter, deque
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +31,8 @@ from eden_memory.demo.conversation import (
     read_conversation,
 )
 from eden_memory.demo.judgement import Example, MemoryVerdict
-from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers
+from eden_memory.demo.play import DemoOutcome, DemoPlan, free_port, play, running_servers
+from eden_memory.errors import needs
 from eden_memory.models.catalogue import VARIABLES, asked_for, check_url, key_of, provider_name
 from eden_memory.models.model_servers import with_only_model
 from eden_memory.observability.watching import FormationProgress, NewMemory
@@ -72,6 +74,10 @@ class LineView:
             self._told(item)
         progress.tell = self._told
 
+    def inspected(self, outcome: DemoOutcome, address: str) -> None:
+        """Show where the inspector is."""
+        print_short(self._console, outcome, address)
+
     def _told(self, item: NewMemory) -> None:
         why = f"  ({item.why})" if item.why else ""
         text = item.text.replace("\n", " ")
@@ -110,6 +116,13 @@ class LiveView:
     def forming(self, progress: FormationProgress) -> None:
         """Show memory instead of messages from now on."""
         self._progress = progress
+
+    def inspected(self, outcome: DemoOutcome, address: str) -> None:
+        """Show the result in short instead of the tables, and where the inspector is."""
+        self._live.stop()
+        print_short(self._live.console, outcome, address)
+        if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(address)  # elsewhere it may be a browser that takes the terminal
 
     def _render(self) -> Any:
         if self._progress is not None:
@@ -152,6 +165,30 @@ def _said(arrival: Arrival, write: ApplicationWrite) -> Text:
 
 def _delay(write: ApplicationWrite) -> str:
     return f"{(write.delay or 0.0) * 1000:.1f} ms"
+
+
+def print_short(console: Console, outcome: DemoOutcome, address: str) -> None:
+    """Print the result in a few lines, and the inspector's address last."""
+    summary, progress, example = outcome.summary, outcome.progress, outcome.example
+    written = ", ".join(f"{summary.written[kind]} {name}" for kind, name in NAMES.items())
+    arrived = (
+        "all seen on Kafka in order" if summary.complete else "[red]not all seen on Kafka in order[/red]"
+    )
+    console.print(f"{written} written to MongoDB, {arrived}")
+    formed = "" if outcome.finished else "; [red]not everything was formed[/red], in time or within the cap"
+    console.print(
+        f"{progress.decisions['ADD']} facts, {progress.reflections.total()} reflections and {len(progress.blobs)} "
+        f"consolidated texts formed in {progress.windows} windows{formed}"
+    )
+    if (verdict := outcome.verdict) is not None:
+        shares = f"recall {verdict.recall:.2f}, precision {verdict.precision:.2f}, clean {verdict.clean:.2f}"
+        console.print(f"{shares}, against what a person would want remembered")
+    for found in example.found[:1]:
+        console.print(Text(f"a search: {example.question}"))
+        console.print(Text(f"  {found.score:.2f}  [{scope_name(found.scope.key)}] {found.content}"))
+    console.print(
+        f"[bold]the inspector: {address}[/bold]\nCtrl-C ends it and all that the demo started", soft_wrap=True
+    )
 
 
 def print_result(console: Console, outcome: DemoOutcome, kept: bool) -> None:
@@ -260,12 +297,20 @@ def demo(
     cap: Annotated[float, typer.Option(min=0.0, help="US dollars that the demo may cost at most")] = 0.25,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
-    """Play a conversation as a chat application would write it, and show the memory formed from it."""
+    """Play a chat, show the memory formed from it, and on a terminal the inspector until Ctrl-C."""
     sigterm_as_interrupt()
+    port = None
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        needs("serve", "the inspector", ", or do without the inspector: eden demo | cat")
+        port = free_port(Settings().serve.port)
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
-    plan = DemoPlan(read_conversation(conversation), conversation != EXAMPLE, rate, keep, cap)
+    plan = DemoPlan(read_conversation(conversation), conversation != EXAMPLE, rate, keep, cap, port)
+    if port is not None and port != (wanted := Settings().serve.port):
+        console.print(
+            f"port {wanted} is taken: the inspector moves to {port} (EDEN_SERVE_PORT names another)"
+        )
     try:
         settings = _settings(console, llm)
         _agree(console, settings, plan, yes=yes)
@@ -273,7 +318,10 @@ def demo(
     except KeyboardInterrupt:
         console.print("stopped; nothing was left running")
         raise typer.Exit(130) from None
-    print_result(console, outcome, keep)
+    if port is None:
+        print_result(console, outcome, keep)
+    else:
+        console.print("stopped; " + ("what the demo made stays" if keep else "nothing was left running"))
     if not (outcome.summary.complete and outcome.finished):
         raise typer.Exit(1)
 

@@ -48,7 +48,13 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "demo": Entry(
         "demo:demo",
-        "Play a conversation as a chat application would write it, and show the memory formed from it.",
+        "Play a chat, show the memory formed from it, and on a terminal the inspector until Ctrl-C.",
+        patient=True,
+        extra="run",
+    ),
+    "try": Entry(
+        "demo:demo",
+        "Play a chat, show the memory formed from it, and on a terminal the inspector until Ctrl-C.",
         patient=True,
         extra="run",
     ),
@@ -252,6 +258,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "stream",
         "sharing",
         "demo",
+        "try",
     ),
     "Operate": (
         "up",

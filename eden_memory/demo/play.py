@@ -1,14 +1,17 @@
-"""Run the demo from the first topic to the context."""
+"""Run the demo from the first topic to the context, and the inspector on what it formed."""
 
 import asyncio
+import signal
+import socket
 import time
 from asyncio import TaskGroup
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -37,6 +40,8 @@ from eden_memory.mongo.client import connect
 from eden_memory.names import DEMO_DATABASE, Names
 from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION, USAGE
+from eden_memory.schemas.ids import encode
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.tasks import end
 
@@ -48,6 +53,8 @@ READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
 
 CAP_SECONDS = 0.25
 """Seconds between two checks of what the calls have cost."""
+
+HOST = "127.0.0.1"
 
 
 class DemoView(Protocol):
@@ -61,6 +68,9 @@ class DemoView(Protocol):
 
     def forming(self, progress: FormationProgress) -> None:
         """Show memory from here on."""
+
+    def inspected(self, outcome: "DemoOutcome", address: str) -> None:
+        """Show the result, and where the inspector is."""
 
 
 @contextmanager
@@ -132,6 +142,8 @@ class DemoPlan:
     rate: float
     keep: bool
     cap_usd: float
+    port: int | None = None
+    """Where the inspector is served at the end, until Ctrl-C; None: the demo ends."""
 
 
 async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoView) -> DemoOutcome:
@@ -140,27 +152,99 @@ async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoV
     here = own_settings(settings, found, DATABASE, PREFIX, mapped)
     topics, journey, progress = load_topics(here.kafka), DeliveryLog(), FormationProgress()
     told = environment(found, here)
+
+    def kept() -> bool:
+        return plan.keep or not _servers_run(settings)
+
     try:
         async with (
-            _application(here, found, plan, journey) as application,
-            _applied(here, found, topics, view, keep=plan.keep),
-            Arrivals(here.kafka, found.kafka, topics.name("chat.messages")) as arrivals,
-            watching(here, progress),
+            _application(here, found, plan, journey, kept) as application,
+            _applied(here, found, topics, view, kept),
             running_system(told, log_of(settings)) as system,
         ):
-            play = partial(application.play, plan.conversation, plan.rate)
-            following = follow(play, arrivals, system, journey, view)
-            if finished := await within(following, progress, plan.cap_usd):
-                view.note("all sessions end; what is left is formed")
-                view.forming(progress)
-                await application.end_sessions(plan.conversation)
-                finished = await _formed(here, plan, progress, system)
+            async with (
+                Arrivals(here.kafka, found.kafka, topics.name("chat.messages")) as arrivals,
+                watching(here, progress),
+            ):
+                play = partial(application.play, plan.conversation, plan.rate)
+                following = follow(play, arrivals, system, journey, view)
+                if finished := await within(following, progress, plan.cap_usd):
+                    view.note("all sessions end; what is left is formed")
+                    view.forming(progress)
+                    await application.end_sessions(plan.conversation)
+                    finished = await _formed(here, plan, progress, system)
             if not finished:
                 await system.stop()
-            return await _outcome(here, plan, journey.summary(), progress, finished=finished)
+            outcome = await _outcome(here, plan, journey.summary(), progress, finished=finished)
+            if plan.port is not None:
+                await _inspect(settings, told, plan.port, system, outcome, view)
+            return outcome
     except* EdenError as errors:
         raise _first(errors) from None
     raise AssertionError("unreachable")
+
+
+async def _inspect(
+    settings: Settings,
+    told: dict[str, str],
+    port: int,
+    system: SystemProcess,
+    outcome: DemoOutcome,
+    view: DemoView,
+) -> None:
+    """Serve the inspector until Ctrl-C, or until somebody stops the local servers (`eden down`)."""
+    served = {"EDEN_SERVE_HOST": HOST, "EDEN_SERVE_PORT": str(port), "EDEN_SERVE_REQUIRE_KEY": "false"}
+    if settings.http.port is not None:
+        served["EDEN_HTTP_PORT"] = str(free_port(0))  # the port itself belongs to `eden run`
+    log, stopped, loop = log_of(settings).with_name("serve.log"), asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stopped.set)
+    try:
+        async with running_system(told | served, log, serve=True) as server, TaskGroup() as tasks:
+            watches = [tasks.create_task(process.watch()) for process in (server, system) if process.runs]
+            watches.append(tasks.create_task(_announce(port, outcome, view)))
+            while not stopped.is_set() and await asyncio.to_thread(_servers_run, settings):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stopped.wait(), 1.0)
+            for task in watches:
+                task.cancel()
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)  # a second Ctrl-C ends at once
+
+
+async def _announce(port: int, outcome: DemoOutcome, view: DemoView) -> None:
+    """Show the result and the inspector's address as soon as the inspector answers."""
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.close()
+            break
+        await asyncio.sleep(0.1)
+    view.inspected(outcome, f"http://{HOST}:{port}/ui{_memory_page(outcome.example)}")
+
+
+def _memory_page(example: Example) -> str:
+    """Return the inspector's path of what is remembered of the example's user, or the start page if it has none."""
+    if example.user is None:
+        return ""
+    agent, user = encode(example.agent), encode(example.user)
+    key = Scope.of_user(agent, user).key
+    return f"/scope?{urlencode({'agent': agent, 'user': user, 'key': key}, safe=':')}"
+
+
+def free_port(wanted: int) -> int:
+    """Return the port, or any free one if another program listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted))
+        except OSError:
+            probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def _servers_run(settings: Settings) -> bool:
+    """Return whether no local server has been stopped since the demo began."""
+    return all(report.running is not False for report in servers.status(settings))
 
 
 def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
@@ -247,7 +331,7 @@ async def _ready(follower: ArrivalFollower, system: SystemProcess) -> None:
 
 @asynccontextmanager
 async def _application(
-    here: Settings, found: Endpoints, plan: DemoPlan, journey: DeliveryLog
+    here: Settings, found: Endpoints, plan: DemoPlan, journey: DeliveryLog, kept: Callable[[], bool]
 ) -> AsyncGenerator[ChatApplication]:
     client = connect(found.mongodb)
     application = ChatApplication(client, here, journey)
@@ -257,7 +341,7 @@ async def _application(
         try:
             yield application
         finally:
-            if not plan.keep:
+            if not kept():
                 await application.remove()
     finally:
         await client.close()
@@ -265,18 +349,18 @@ async def _application(
 
 @asynccontextmanager
 async def _applied(
-    settings: Settings, found: Endpoints, topics: Topics, view: DemoView, *, keep: bool
+    settings: Settings, found: Endpoints, topics: Topics, view: DemoView, kept: Callable[[], bool]
 ) -> AsyncGenerator[None]:
     admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
-    if kept := await asyncio.to_thread(admin.names, PREFIX):
-        view.note(f"what an earlier demo left is removed: its database and {len(kept)} topics")
-        await asyncio.to_thread(admin.delete, kept)
+    if earlier := await asyncio.to_thread(admin.names, PREFIX):
+        view.note(f"what an earlier demo left is removed: its database and {len(earlier)} topics")
+        await asyncio.to_thread(admin.delete, earlier)
     report = await asyncio.to_thread(admin.apply, topics)
     view.note(f"{len(report.changeable)} topics made")
     try:
         yield
     finally:
-        if not keep:
+        if not kept():
             await asyncio.to_thread(admin.delete, admin.names(PREFIX))
 
 

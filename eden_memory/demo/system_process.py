@@ -1,4 +1,4 @@
-"""The whole system as a process of its own, `eden run`, pointed at the demo's database and topics."""
+"""`eden run` and `eden serve` as processes of their own, pointed at the demo's database and topics."""
 
 import asyncio
 import os
@@ -15,7 +15,8 @@ from eden_memory.errors import EdenError
 from eden_memory.local.servers import Endpoints
 from eden_memory.settings import MessagesSettings, MongoSettings, Role, Settings, SourceSettings
 
-COMMAND = (sys.executable, "-m", "eden_memory.demo.beside_parent", "run", "--new-source")
+BESIDE = (sys.executable, "-m", "eden_memory.demo.beside_parent")
+COMMAND = (*BESIDE, "run", "--new-source")
 """The demo begins with an empty collection; the topics may hold the messages of a demo that was kept."""
 STOP_SECONDS, LINES = 15.0, 8
 MAPPING = ("messages", *PEOPLE)
@@ -25,22 +26,27 @@ MAPPING = ("messages", *PEOPLE)
 class SystemProcess:
     """A running system; its log goes to a file."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
-        self._process, self.log = process, log
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, name: str) -> None:
+        self._process, self.log, self._name = process, log, name
 
     def said(self) -> str:
         """Return the last lines of its log."""
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join(line[:400] for line in lines[-LINES:])
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.returncode is None
+
     async def watch(self) -> None:
         """Wait until cancelled; raise EdenError with the end of its log if it exits."""
         code = await self._process.wait()
-        raise EdenError(f"eden run ended with {code}:\n{self.said()}", f"Its whole log is {self.log}.")
+        raise EdenError(f"{self._name} ended with {code}:\n{self.said()}", f"Its whole log is {self.log}.")
 
     async def stop(self) -> None:
         """Send SIGTERM, then SIGKILL if it does not end."""
-        if self._process.returncode is not None:
+        if not self.runs:
             return
         self._process.terminate()
         try:
@@ -52,22 +58,24 @@ class SystemProcess:
 
 
 @asynccontextmanager
-async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerator[SystemProcess]:
-    """Run the system for the block, in its own session, so that Ctrl-C reaches only this program.
+async def running_system(
+    environment: dict[str, str], log: Path, *, serve: bool = False
+) -> AsyncGenerator[SystemProcess]:
+    """Run `eden run` (or `eden serve`) for the block, in its own session: Ctrl-C reaches only this program.
 
     It also ends when this program is killed: its standard input ends then.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
-            *COMMAND,
+            *((*BESIDE, "serve") if serve else COMMAND),
             env={**inherited(), **environment},
             stdin=asyncio.subprocess.PIPE,
             stdout=file,
             stderr=file,
             start_new_session=True,
         )
-    system = SystemProcess(process, log)
+    system = SystemProcess(process, log, "eden serve" if serve else "eden run")
     try:
         yield system
     finally:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
@@ -69,6 +71,7 @@ class Silent:
     def note(self, text: str) -> None: ...
     def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None: ...
     def forming(self, progress: FormationProgress) -> None: ...
+    def inspected(self, outcome: play.DemoOutcome, address: str) -> None: ...
 
 
 class Noting(Silent):
@@ -176,8 +179,7 @@ def test_the_mapping_of_the_users_own_chat_does_not_matter(
     assert ("Gaivota" if own else "in 8 windows") in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], number: signal.Signals) -> None:
+def test_being_ended_in_the_midst_leaves_nothing_behind(environment: dict[str, str]) -> None:
     process = demo(environment, "--rate", "5")  # it would write for a minute
     assert process.stdout is not None
     lines: list[str] = []
@@ -185,12 +187,58 @@ def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], number:
         lines.append(process.stdout.readline())
         assert lines[-1], "".join(lines)
     assert len(processes_in(environment)) == 2
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.SIGTERM)  # which it takes for Ctrl-C
     said, _ = process.communicate(timeout=SOON)
     assert process.returncode == 130, said
     assert "nothing was left running" in said
     assert "Traceback" not in said
     wait_until(lambda: processes_in(environment) == [], "no process left")
+
+
+def test_on_a_terminal_it_serves_the_inspector_until_an_interrupt(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "short.jsonl"
+    path.write_text("\n".join(play_lines("My boat is called Gaivota.", "Noted.", "It is blue.", "Nice.")))
+    ours, terminal = os.openpty()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "eden_memory.cli.main", "try", "--conversation", str(path)],
+            env={name: value for name, value in environment.items() if not name.endswith("DISPLAY")}
+            | {"EDEN_SERVE_PORT": str(taken), "COLUMNS": "200"},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        said = read_terminal(ours, until="all that the demo started")
+    found = re.search(r"the inspector: (http://127\.0\.0\.1:(\d+)/ui\S*)", said)
+    assert found is not None, said
+    assert f"port {taken} is taken: the inspector moves to {found[2]}" in said
+    with urlopen(found[1]) as page:
+        assert "Gaivota" in page.read().decode()
+    assert len(processes_in(environment)) == 3
+    os.kill(process.pid, signal.SIGINT)
+    said = read_terminal(ours)
+    assert process.wait(SOON) == 0, said
+    assert "stopped; nothing was left running" in said
+    assert processes_in(environment) == []
+
+
+def read_terminal(descriptor: int, until: str | None = None) -> str:
+    """Read what a program prints on a terminal, up to a text or to the program's end."""
+    said = b""
+    while until is None or until.encode() not in said:
+        assert select.select([descriptor], [], [], SOON)[0], said.decode()
+        try:
+            said += os.read(descriptor, 65_536)
+        except OSError:  # nobody has the terminal any more
+            assert until is None, said.decode()
+            os.close(descriptor)
+            break
+    return said.decode()
 
 
 def test_it_stops_at_its_cap_in_the_midst_of_writing_and_shows_what_was_formed_by_then(
