@@ -35,6 +35,7 @@ class MongoDecided:
         self._outcomes = database.get_collection(names["outcomes"], read_concern=majority)
         self._reflections = database.get_collection(names[Reflection.COLLECTION], read_concern=majority)
         self._stored_facts = database.get_collection(names[Fact.COLLECTION], read_concern=majority)
+        self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
         self._marks = SharedReads(self._read_marks)
         self._facts_of, self._given = SharedReads(self._read_facts), shared_writes(self._outcomes)
