@@ -172,7 +172,6 @@ KINDS: Mapping[str, str] = {"facts": "fact", "reflections": "reflection", "conso
 class Example:
     """The context that an agent gets for one session and user, and the results of a search."""
 
-    agent: str
     session: str
     user: str | None
     context: str
@@ -184,12 +183,11 @@ async def example(settings: Settings, conversation: Conversation, question: str 
     """Return the context of the latest session of one user, and a search in it."""
     session, user = _latest(conversation)
     agent = next((row["agent_id"] for row in conversation.people["sessions"] if row["_id"] == session), None)
-    agent = agent or "default"
-    async with MemoryService(agent, settings=settings) as memory:
+    async with MemoryService(agent or "default", settings=settings) as memory:
         context = await memory.get_memory_context(session, user)
         asked = question or _last_question(conversation, session)
         found = await memory.search_facts(asked, session=session, user=user, top_k=3) if asked else []
-    return Example(agent, session, user, context, asked, tuple(found))
+    return Example(session, user, context, asked, tuple(found))
 
 
 async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> MemoryVerdict:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlencode
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -40,8 +39,6 @@ from eden_memory.mongo.client import connect
 from eden_memory.names import DEMO_DATABASE, Names
 from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION, USAGE
-from eden_memory.schemas.ids import encode
-from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.tasks import end
 
@@ -219,16 +216,7 @@ async def _announce(port: int, outcome: DemoOutcome, view: DemoView) -> None:
             writer.close()
             break
         await asyncio.sleep(0.1)
-    view.inspected(outcome, f"http://{HOST}:{port}/ui{_memory_page(outcome.example)}")
-
-
-def _memory_page(example: Example) -> str:
-    """Return the inspector's path of what is remembered of the example's user, or the start page if it has none."""
-    if example.user is None:
-        return ""
-    agent, user = encode(example.agent), encode(example.user)
-    key = Scope.of_user(agent, user).key
-    return f"/scope?{urlencode({'agent': agent, 'user': user, 'key': key}, safe=':')}"
+    view.inspected(outcome, f"http://{HOST}:{port}/ui")
 
 
 def free_port(wanted: int) -> int:

@@ -31,7 +31,7 @@ from eden_memory.demo.conversation import (
     PlayedMessage,
 )
 from eden_memory.demo.judgement import FormedMemory, formed_memory
-from eden_memory.demo.play import follow, formed, longest_call, within
+from eden_memory.demo.play import DemoOutcome, follow, formed, longest_call, within
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import CapReached, EdenError
 from eden_memory.evals.compared_systems import NamespaceReading, prefixed
@@ -298,6 +298,9 @@ class _Quiet:
 
     def forming(self, progress: FormationProgress) -> None:
         del progress
+
+    def inspected(self, outcome: DemoOutcome, address: str) -> None:
+        del outcome, address
 
 
 def _so_far(progress: FormationProgress) -> str:

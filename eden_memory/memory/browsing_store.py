@@ -80,6 +80,12 @@ class ScopeLists:
         found: list[str] = await self._snapshots.distinct("agent_id")
         return sorted(found)
 
+    async def changed_last(self, limit: int) -> list[Scope]:
+        """Return the agents', groups' and users' scopes that changed last, of all agents."""
+        query: Row = {"scope": {"$in": ["agent", "group", "user"]}, "changed_at": {"$gt": EPOCH}}
+        found = self._snapshots.find(query, {"agent_id": 1}).sort("changed_at", -1).limit(limit)
+        return [Scope.of_key(row["_id"], row["agent_id"]) async for row in found]
+
     async def scopes(self, wanted: ScopeQuery) -> Page[ListedScope]:
         """Return a page; its cursor is the last key."""
         rows = await self._rows(wanted)

@@ -125,6 +125,7 @@ MEMORY_INDEXES: Indexes = {
     Consolidated.COLLECTION: (index_on("agent_id"), index_on("user_id")),
     StoredBlob.COLLECTION: (index_on("scope_key", "absorbed"), index_on("scope_key", "-version")),
     Snapshot.COLLECTION: (
+        index_on("-changed_at"),
         index_on("agent_id"),
         index_on("agent_id", "scope", "active_facts"),
         index_on("session_id"),

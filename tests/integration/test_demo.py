@@ -214,15 +214,20 @@ def test_on_a_terminal_it_serves_the_inspector_until_an_interrupt(
         )
         os.close(terminal)
         said = read_terminal(ours, until="all that the demo started")
-    found = re.search(r"the inspector: (http://127\.0\.0\.1:(\d+)/ui\S*)", said)
-    assert found is not None, said
-    assert f"port {taken} is taken: the inspector moves to {found[2]}" in said
-    with urlopen(found[1]) as page:
-        assert "Gaivota" in page.read().decode()
-    assert len(processes_in(environment)) == 3
-    os.kill(process.pid, signal.SIGINT)
-    said = read_terminal(ours)
-    assert process.wait(SOON) == 0, said
+    try:
+        found = re.search(r"the inspector: (http://127\.0\.0\.1:(\d+)/ui)", said)
+        assert found is not None, said
+        assert f"port {taken} is taken: the inspector moves to {found[2]}" in said
+        with urlopen(found[1]) as page:
+            shown = page.read().decode()
+        assert "Gaivota" in shown
+        assert "· remembered " in shown
+        assert len(processes_in(environment)) == 3
+    finally:
+        os.kill(process.pid, signal.SIGINT)
+        said = read_terminal(ours)
+        code = process.wait(SOON)
+    assert code == 0, said
     assert "stopped; nothing was left running" in said
     assert processes_in(environment) == []
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from eden_memory.access.admission_store import Caller, Refused
+from eden_memory.access.visible import Asker
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
@@ -126,11 +127,17 @@ async def _link(here: Visit, scope: Scope) -> str:
     """Return the address of a scope's page; a group's memory is seen as one of its members sees it."""
     if scope.kind != "group" or here.user is not None or here.session is not None:
         return here.scope_link(scope)
-    assert scope.group_id is not None
-    labels = Labels(here.doors.memory.source, here.readers.settings)
-    member = await labels.member_of(scope.group_id)
-    session = await labels.session_of(scope.group_id) if member is None else None
-    return here.scope_link(scope, user=member, session=session)
+    asker = await asker_of(scope, Labels(here.doors.memory.source, here.readers.settings))
+    return here.scope_link(scope, user=asker.user_id, session=asker.session_id)
+
+
+async def asker_of(scope: Scope, labels: Labels) -> Asker:
+    """Return somebody who sees the scope: its user, its session, or a member or session of its group."""
+    if scope.group_id is None:
+        return Asker(scope.agent_id, scope.session_id, scope.user_id)
+    if (member := await labels.member_of(scope.group_id)) is not None:
+        return Asker(scope.agent_id, None, member)
+    return Asker(scope.agent_id, await labels.session_of(scope.group_id))
 
 
 async def _labels(labels: Labels, here: Visit, page: Page[ListedScope]) -> dict[str, str]:

@@ -1,5 +1,7 @@
-"""`/ui`, `/ui/costs`: how memory stands today, and what models cost, by day, stage, model, agent and user."""
+"""`/ui`, `/ui/costs`: what was remembered lately, how memory stands, and what models cost by day, stage, model, …"""
 
+import asyncio
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -9,14 +11,20 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.access.admission_store import Caller, only_id
-from eden_memory.api.http.doors import doors_of
+from eden_memory.api.http.doors import Doors, doors_of
+from eden_memory.api.ui.browsing_routes import asker_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.pages import bar_plot, render
-from eden_memory.api.ui.visiting import demand_to_read_all
+from eden_memory.api.ui.pages import bar_plot, plain_id, render
+from eden_memory.api.ui.visiting import address, demand_to_read_all
 from eden_memory.api.ui.window_routes import pending_lines
+from eden_memory.app.readers import Readers
+from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import EdenError
+from eden_memory.memory.browsing_store import ScopeLists
 from eden_memory.memory.memory_index_store import count_documents
 from eden_memory.operations.parameters import IdText
+from eden_memory.schemas.documents import RecentFact
+from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.controls import MongoControls
 from eden_memory.usage.usage_store import MongoTotals, UsageQuery, together
 from eden_memory.windows.window_list_store import ListedWindow, WindowLists
@@ -25,6 +33,7 @@ router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 GROUPED = {"stage": "stage", "model": "model", "agent": "agent_id", "user": "user_id"}
 MOST_ROWS, LATELY = 50, 14
 SHOWN_WINDOWS = 5
+LATELY_SCOPES, LATELY_FACTS = 8, 10
 
 
 class CostsPlace(BaseModel):
@@ -58,6 +67,7 @@ async def overview(request: Request) -> Response:
     return render(
         request,
         "overview.html",
+        remembered=await _remembered_lately(doors, readers),
         counts=await count_documents(database, names),
         today=together(await totals.sums(query)),
         plot=await _plot(totals, lately),
@@ -95,6 +105,35 @@ async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Resp
         plot=await _plot(totals, UsageQuery(first, last, "day", **whose)),
         counted_to=await totals.counted_to(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A fact that was remembered or changed lately, and whose it is."""
+
+    fact: RecentFact
+    scope: Scope
+    name: str
+    href: str
+
+
+async def _remembered_lately(doors: Doors, readers: Readers) -> list[Remembered]:
+    """Return the newest facts of the scopes that changed last, as somebody sees them who may."""
+    labels = Labels(doors.memory.source, readers.settings)
+    scopes = await ScopeLists(doors.memory.database, readers.settings.names).changed_last(LATELY_SCOPES)
+    askers = await asyncio.gather(*(asker_of(scope, labels) for scope in scopes))
+    views = await asyncio.gather(*map(readers.contexts.view, askers))
+    found: list[Remembered] = []
+    for scope, asker, view in zip(scopes, askers, views, strict=True):
+        kind, typed = scope.kind, scope.user_id or scope.group_id or scope.agent_id
+        assert kind != "shard"
+        name = (await labels.of(kind, [typed])).get(typed) or plain_id(typed)
+        who = {"agent": scope.agent_id, "user": asker.user_id, "session": asker.session_id}
+        facts = (
+            fact for seen in view.shown if seen.scope.key == scope.key for fact in seen.snapshot.recent_facts
+        )
+        found += [Remembered(fact, scope, name, address("fact", **who, id=fact.fact_id)) for fact in facts]
+    return sorted(found, key=lambda item: item.fact.formed_at, reverse=True)[:LATELY_FACTS]
 
 
 async def _failed(lists: WindowLists) -> list[ListedWindow] | None:

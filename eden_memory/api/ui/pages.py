@@ -84,6 +84,7 @@ def _environment() -> Environment:
     )
     filters: dict[str, Any] = environment.filters
     filters |= {
+        "ago": ago,
         "clock": clock,
         "day": day,
         "moment": moment,
@@ -103,6 +104,15 @@ def _version() -> str:
 def moment(at: datetime | None) -> str:
     """Format a time; UTC."""
     return "never" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def ago(at: datetime) -> str:
+    """Format how long ago a time was, in its largest unit."""
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if (number := int(seconds // size)) > 0:
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"
 
 
 def day(at: datetime) -> str:
