@@ -188,8 +188,9 @@ def _call(part: Any, redacted: Callable[[str], str] = str) -> str:
         return ""
     given = next((named[key] for key in ARGUMENTS_OF_CALLS if named.get(key)), "")
     text = given if isinstance(given, str) else json.dumps(given, default=str, ensure_ascii=False)
-    line = " ".join(f"{name} {text[:REDACTED_OF_CALL]}".split())
-    return f"[call: {line if len(line) <= LONGEST_CALL else redacted(line)[:LONGEST_CALL]}]"
+    call = f"{name} {text if len(text) <= REDACTED_OF_CALL else text[:REDACTED_OF_CALL] + CUT}"
+    line = " ".join((call if len(call) <= LONGEST_CALL else redacted(call)).split())
+    return f"[call: {line[:LONGEST_CALL]}]"
 
 
 def attached(listed: Any) -> Iterator[tuple[str, str]]:
