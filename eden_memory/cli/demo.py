@@ -294,7 +294,7 @@ def demo(
             help="openai, anthropic, google, a URL, or local: a model server here; unset: EDEN_LLM, else rules"
         ),
     ] = None,
-    cap: Annotated[float, typer.Option(min=0.0, help="US dollars that the demo may cost at most")] = 0.25,
+    cap: Annotated[float, typer.Option(min=0.0, help="US dollars that forming its memory may cost")] = 0.25,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
     """Play a chat, show the memory formed from it, and on a terminal the inspector until Ctrl-C."""

@@ -20,7 +20,7 @@ from eden_memory.limits import sharing_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter, marked_if
-from eden_memory.mongo.lenient_decoding import documents_by_id
+from eden_memory.mongo.lenient_decoding import documents_by_id, found_documents
 from eden_memory.names import Names
 from eden_memory.schemas.documents import SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import NoId
@@ -300,7 +300,9 @@ class Labels:
         if collection is None or not ids:
             return {}
         wanted = [decode_id(typed) for typed in ids]
-        rows = await self._source[collection].find({"_id": {"$in": wanted}}, {path: 1}).to_list()
+        rows = await found_documents(
+            "directory", self._source[collection], {"_id": {"$in": wanted}}, {path: 1}
+        )
         named = ((_first_id([row["_id"]]), text_of(getter(path)(row))) for row in rows)
         return {identity: name for identity, name in named if identity is not None and name is not None}
 

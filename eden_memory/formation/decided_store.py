@@ -109,10 +109,10 @@ class MongoDecided:
                 yield [document_of(Reflection, row) for row in found]
 
     async def supported_by(self, reflection: ReflectionFormed) -> Sequence[str]:
-        """Return what was propagated from other scopes of its kind and rests on its messages, too."""
+        """Return what was propagated from other scopes of its kind and rests on all of its messages, too."""
         scope = reflection.scope
         query: Row = {
-            "message_ids": {"$in": [source.message_id for source in reflection.sources]},
+            "message_ids": {"$all": [source.message_id for source in reflection.sources]},
             "propagated_scope": {"$regex": f"^{scope.kind}:", "$ne": scope.key},
             "retired_at": None,
         }

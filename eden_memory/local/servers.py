@@ -126,8 +126,8 @@ def _named_by_settings(settings: Settings) -> list[ServerReport | None]:
 
 
 def without_password(uri: str) -> str:
-    """Return a connection string without user and password."""
-    scheme, separator, rest = uri.partition("://")
+    """Return a connection string without user and password, and without options: some of them are secrets."""
+    scheme, separator, rest = uri.partition("?")[0].partition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 

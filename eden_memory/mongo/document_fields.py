@@ -210,7 +210,8 @@ def attached(listed: Any) -> Iterator[tuple[str, str]]:
 def item_call(item: Any) -> Mapping[str, Any] | None:
     """Return a document that is a tool's call itself, else None."""
     fields: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
-    return fields if fields.get("type") in ITEM_CALLS else None
+    kind = fields.get("type")
+    return fields if isinstance(kind, str) and kind in ITEM_CALLS else None
 
 
 def kind_of_item(item: Any) -> str | None:
@@ -325,6 +326,12 @@ def _behind_blanks(text: str, at: int) -> int:
     return found.end() if found else at
 
 
+def is_text_part(part: Mapping[str, Any]) -> bool:
+    """Tell whether a part of a message names the type of a text, or none."""
+    kind = part.get("type")
+    return isinstance(kind, str | None) and kind in TEXT_PARTS
+
+
 def part_text(part: Any) -> str:
     """Return the text that a part of a message says; "" for a thought or a call. What describes an attachment has a
     mark: `[image: the boat at the pier]`.
@@ -336,7 +343,7 @@ def part_text(part: Any) -> str:
     fields = cast(Mapping[str, Any], part)
     if fields.get("thought") is True:  # Gemini's
         return ""
-    text = fields.get("text") if fields.get("type") in TEXT_PARTS else None
+    text = fields.get("text") if is_text_part(fields) else None
     if isinstance(text, Mapping):  # OpenAI's threads: {"type": "text", "text": {"value": …}}
         text = cast(Mapping[str, Any], text).get("value")
     if isinstance(text, str):

@@ -390,7 +390,9 @@ class Batch:
         """Hide what rests on the text of a message before its edit until forgetting has marked it."""
         hidden = [deletion for deletion in session.deletions if deletion.edited]
         known = any((edit.message_id, edit.version) == (message_id, up_to) for edit in hidden)
-        if not known and session.partition == self.partition and self.grace.until(time) is not None:
+        room = len(self.grace.published) <= MOST_WAITING
+        if not known and session.partition == self.partition and room:
+            self.grace.published[session.session_id, message_id, up_to] = time
             edit = PendingDeletion(message_id, up_to, None, time, asked=True, edited=True)
             session.deletions.append(edit)
             session.changed = True
@@ -545,7 +547,9 @@ class Batch:
         for session in self.own():
             for deletion in [deletion for deletion in session.deletions if deletion.due < time]:
                 name = session.session_id, deletion.message_id, deletion.version
-                published = deletion.due if deletion.edited else self.grace.published.get(name)
+                if deletion.edited:  # the request stands in the same batch
+                    self.grace.published.setdefault(name, deletion.due)
+                published = self.grace.published.get(name)
                 hidden_long = published is not None and time - published >= HIDDEN_FOR
                 ref = MessageRef(message_id=deletion.message_id, version=deletion.version)
                 settled = self.erasing.message_gone(ref) or len(self.grace.published) > MOST_WAITING

@@ -10,7 +10,7 @@ from eden_memory.directory.id_reader_store import DEFAULT, IdKind, IdReader
 from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import EdenError, NotAnId
 from eden_memory.logs import LibraryLogger
-from eden_memory.metrics import GATEWAY_DEGRADED
+from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_TURNS
 from eden_memory.mongo.application_ids import TYPED, raw, typed, typed_or_none
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.operations.reach import SessionReach
@@ -67,16 +67,18 @@ class ChatAccessRules:
                         f"the memory_id `{GLOBAL}` is nobody's: every isolated chat reads it", "Name no user."
                     )
                 isolated = user is None and caller.users is None and await self._is_nobodys(session)
+                if isolated:
+                    user = isolated_user(session)
                 agent = await self._agent(caller)
+                await self._demand(caller, agent, session, user)
         except EdenError:
             raise
         except Exception as error:  # noqa: BLE001 - no chat fails for its memory
             GATEWAY_DEGRADED.labels("session", "failed").inc()
+            if self._settings.store and asked.memory_id is not None:
+                GATEWAY_TURNS.labels("lost").inc()
             log.warning("a chat goes on without memory", part="session", reason=type(error).__name__)
             return None
-        if isolated:
-            user = isolated_user(session)
-        await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
         return ChatAccess(
             agent,

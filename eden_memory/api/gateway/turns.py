@@ -28,7 +28,7 @@ from eden_memory.api.gateway.chat_formats import INSTRUCTIONS, role_of
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, text_of, without_thoughts
+from eden_memory.mongo.document_fields import Unusable, cut, is_text_part, text_of, without_thoughts
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.names import hashed
 from eden_memory.schemas.documents import Message
@@ -168,9 +168,7 @@ def _beside(role: Role, message: dict[str, Any]) -> list[str]:
 
 
 def _is_text(part: Any) -> bool:
-    return isinstance(part, str) or (
-        isinstance(part, dict) and cast("dict[str, Any]", part).get("type") in TEXT_PARTS
-    )
+    return isinstance(part, str) or (isinstance(part, dict) and is_text_part(cast("dict[str, Any]", part)))
 
 
 def storable(text: str) -> str:

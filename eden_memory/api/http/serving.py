@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eden_memory.access.admission_store import ApiKeys, Refused, RequestAdmission, Turned, is_loopback
+from eden_memory.api.gateway.chat_formats import FORMATS
 from eden_memory.api.gateway.gateway import BODY_MEGABYTES, MEGABYTE, Gateway, gateway_router
 from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
@@ -39,7 +40,7 @@ MOST_RECEIPT_BYTES = 32_000_000
 BODY_LIMITS = {
     "": MOST_BODY_BYTES,
     "/v1/receipts/": MOST_RECEIPT_BYTES,
-    "/v1/chat/": int(BODY_MEGABYTES * MEGABYTE),
+    **{f"/v1{spoken.path}": int(BODY_MEGABYTES * MEGABYTE) for spoken in FORMATS},
 }
 """Bytes of a request's body, by path prefix."""
 ACCOUNT_SECONDS = 2.0

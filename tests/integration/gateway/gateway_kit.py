@@ -14,7 +14,7 @@ from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.scopes import Scope
-from eden_memory.settings import Settings
+from eden_memory.settings import GatewaySettings, Settings
 from eden_memory.source.messages_store import inbox_name
 from tests.integration.context.harness import Kit, fact, reflection
 from tests.model_server.chat_upstream import Came, ChatUpstream, Reply, served
@@ -109,12 +109,14 @@ def replies(*each: Reply) -> Any:
     return reply
 
 
-def behind(settings: Settings, upstream: str, **gateway: Any) -> Settings:
+def behind(settings: Settings, upstream: str, agent: str | None = None, **gateway: Any) -> Settings:
     """The settings with the gateway before a provider, and nothing to embed with; memory is waited for."""
     fields = {"upstream": upstream, "memory_seconds": 60.0, **gateway}
+    default = settings.agents.default if agent is None else encode_id(agent)
     return settings.model_copy(
         update={
-            "gateway": settings.gateway.model_copy(update=fields),
+            "gateway": GatewaySettings(**{**settings.gateway.model_dump(), **fields}),
+            "agents": settings.agents.model_copy(update={"default": default}),
             "memory": settings.memory.model_copy(update={"recall": "off"}),
         }
     )

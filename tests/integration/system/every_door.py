@@ -186,5 +186,5 @@ async def every_door(running: System) -> AsyncGenerator[EveryDoor]:
         client = await stack.enter_async_context(connect(settings.mongodb.uri.get_secret_value()))
         doors = await stack.enter_async_context(doors_of(Kit(settings, client)))
         upstream = await stack.enter_async_context(chat_upstream())
-        placed = behind(settings, upstream.openai_url, agent_id=AGENT)
+        placed = behind(settings, upstream.openai_url, AGENT)
         yield EveryDoor(running, doors.http, await stack.enter_async_context(chats_of(placed, upstream)))

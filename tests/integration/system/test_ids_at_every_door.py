@@ -144,8 +144,7 @@ async def test_mcp(running: System, options: list[str]) -> None:
 
 async def test_the_gateway(running: System) -> None:
     async with chat_upstream() as upstream:
-        forms: Any = {"session_ids": "object_id", "user_ids": "object_id"}
-        placed = behind(running.settings, upstream.openai_url, **forms)
+        placed = behind(running.settings, upstream.openai_url)
         async with chats_of(placed, upstream) as chats:
             await chats.say("Hello.", user=str(USER), memory_id=str(SESSION))
             assert FACT in str(chats.came.messages)

@@ -124,6 +124,7 @@ async def test_mem0s_memories_are_found_rebuilt_traced_and_forgotten(shared: Sys
     third = await imported(shared, "mem0", file, *options)
     assert (third["taken"], third["known"]) == ({}, 1)
     assert [group["places"] for group in third["skipped"].values()] == [["line 2"]]
+    await asyncio.sleep(1.0)  # what is forgotten up to a time is forgotten up to the end of its second
     newer = {
         "id": "8",
         "memory": "Ida is back.",

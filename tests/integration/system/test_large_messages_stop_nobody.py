@@ -93,7 +93,7 @@ async def test_a_large_chat_does_not_keep_the_event_loop(doors: EveryDoor) -> No
 
 def _searching(settings: Settings, every: EveryDoor) -> Settings:
     """The gateway with a search for each turn."""
-    placed = behind(settings, every.chats.upstream.openai_url, agent_id=AGENT)
+    placed = behind(settings, every.chats.upstream.openai_url, AGENT)
     return placed.model_copy(update={"memory": settings.memory})
 
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.integration.gateway.gateway_kit import chats_of
+from tests.integration.gateway.gateway_kit import behind, chats_of
 from tests.integration.system.commands import eden
 from tests.integration.system.every_door import HEADERS, Asker, every_door
 from tests.integration.system.running_system import AGENT, System, until
@@ -44,9 +44,9 @@ async def test_what_no_longer_fits_is_brought_back_by_the_message_to_which_it_ma
     for door in (f"python context, {ASKED}", "mcp get_memory_context"):
         assert any(CUPBOARD in text for name, text in said.items() if name.startswith(door)), door
     async with chat_upstream() as upstream:
-        fields = {"upstream": upstream.openai_url, "agent_id": AGENT, "memory_seconds": 60.0}
-        gateway = shared.settings.gateway.model_copy(update=fields)
-        async with chats_of(shared.settings.model_copy(update={"gateway": gateway}), upstream) as chats:
+        placed = behind(shared.settings, upstream.openai_url, AGENT)
+        searching = placed.model_copy(update={"memory": shared.settings.memory})
+        async with chats_of(searching, upstream) as chats:
             await chats.say(ASKED, user=user, memory_id=asked_in)
             assert CUPBOARD in str(chats.came.messages)
 

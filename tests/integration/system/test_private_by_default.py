@@ -114,7 +114,7 @@ async def test_others_find_in_a_team_what_is_for_all_and_never_what_is_of_a_pers
     shown += [(await of(user="bob")).items for of in listed]
     shown += [await running.context(bobs, "bob")]
     async with chat_upstream() as upstream:
-        placed = behind(running.settings, upstream.openai_url, agent_id=AGENT)
+        placed = behind(running.settings, upstream.openai_url, AGENT)
         async with chats_of(placed, upstream) as chats:
             await chats.say("How is Tom?", user="bob", memory_id=bobs)
             shown += [chats.came.messages]
