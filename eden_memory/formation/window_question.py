@@ -7,6 +7,7 @@ there is one call for each scope; of a single scope, one for each half of the wi
 from asyncio import gather
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, Protocol, cast
 
 from eden_memory.access.visible import WIDE
@@ -301,12 +302,9 @@ class WindowQuestions:
         not known: an answer is erased with a message that it showed. Its items never take the number of earlier ones.
         """
         groups, times = question.groups(), question.delivery.sent_again
-
-        async def ask(group: QuestionPart) -> WindowAnswers[A]:
-            return await self._ask_group(group, answer, asks_of)
-
         missing = [part for group in groups for part in await self._missing(group, times)]
-        found = await self._collected(missing or groups, ask)
+        ask, wanted = partial(self._ask_part, answer=answer, asks_of=asks_of), missing or groups
+        found = await (self._collected(wanted, ask) if len(wanted) > 1 else ask(wanted[0]))
         return replace(found, first=times * NUMBERS_OF_A_TRY + 1)
 
     async def _missing(self, group: QuestionPart, times: int) -> list[QuestionPart]:
@@ -329,28 +327,24 @@ class WindowQuestions:
         """Return what arrived for a part, by the times that its dead letter had been sent again."""
         return [await self._model.earlier(part.unit(number)) for number in range(times)]
 
-    async def _ask_group(self, group: QuestionPart, answer: type[A], asks_of: AsksOf[A]) -> WindowAnswers[A]:
-        """Ask for all of it; after two invalid answers for each part."""
-
-        async def ask(part: QuestionPart, *, splits: bool = False) -> WindowAnswers[A]:
-            prompt, check = asks_of(part.question)
-            asking = replace(part.asking, splits=splits)
-            answered = await self._model.ask(prompt, answer, asking, check)
-            return WindowAnswers([part.of_window(answered)])
-
-        parts = group.parts()
+    async def _ask_part(
+        self, part: QuestionPart, answer: type[A], asks_of: AsksOf[A], *, splits: bool = True
+    ) -> WindowAnswers[A]:
+        """Ask for all of a part; after two invalid answers for each of its own parts, if it `splits`."""
+        parts, (prompt, check) = part.parts() if splits else (), asks_of(part.question)
+        asking = replace(part.asking, splits=len(parts) > 1)
         try:
-            return await ask(group, splits=len(parts) > 1)
+            answered = await self._model.ask(prompt, answer, asking, check)
         except Splits:
-            EXTRACTION_SPLITS.labels(group.question.asking.stage).inc()
+            EXTRACTION_SPLITS.labels(asking.stage).inc()
+            ask = partial(self._ask_part, answer=answer, asks_of=asks_of, splits=False)
             return await self._collected(parts, ask)
+        return WindowAnswers([part.of_window(answered)])
 
     async def _collected(
         self, parts: Sequence[QuestionPart], ask: Callable[[QuestionPart], Awaitable[WindowAnswers[A]]]
     ) -> WindowAnswers[A]:
         """Ask for each part; once one has an answer, one without is at fault itself, and not its model."""
-        if len(parts) == 1:
-            return await ask(parts[0])
         answers, failed = list[Answered[A]](), list[str]()
         errors: list[PermanentError | ProviderError] = []
         for part in parts:

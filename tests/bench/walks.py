@@ -44,7 +44,7 @@ from tests.integration.system.running_system import System, fast, system
 from tests.model_server.serving import Quiet, bound_socket, serving, until
 from tests.servers import Namespace, TestServers, running_servers
 
-MOST = 12
+MOST = 14
 ROOT = Path(__file__).parents[2]
 OURS = tuple(f"{(ROOT / folder).resolve()}/" for folder in ("eden_memory", "processors", "schemas"))
 Chain = tuple[CodeType, ...]

@@ -309,6 +309,7 @@ async def boat(lived: Lived) -> Lived:
     return lived
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heading", "reply", "expected"),
     [

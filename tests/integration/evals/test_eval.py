@@ -204,6 +204,7 @@ async def test_systems_are_compared_and_a_second_run_pays_only_for_what_changed(
     assert new["answer"] <= 4, "the new question, of two systems at two budgets"
 
 
+@pytest.mark.slow
 async def test_forming_goes_on_where_it_was_stopped(here: Settings, script: Scripted, tmp_path: Path) -> None:
     asked = replace(plan(tmp_path, ROWS, "eden"), answers=False)
     running = asyncio.create_task(evaluate(here, asked, lambda _: None))
@@ -238,6 +239,7 @@ async def test_it_ends_at_the_cap_and_goes_on_with_a_higher_one(
     assert budget_figures(second.systems[0].at[500]).accuracy == 1.0
 
 
+@pytest.mark.slow
 async def test_the_mapping_of_the_users_own_chat_does_not_matter(
     here: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +259,7 @@ async def test_the_mapping_of_the_users_own_chat_does_not_matter(
     assert report.systems[0].quality.recall == 1.0
 
 
+@pytest.mark.slow
 async def test_it_ends_at_the_cap_while_memory_is_formed(
     here: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from tests.integration.system.test_groups_and_propagation import (
 from tests.integration.system.test_restored_from_nothing import settled
 from tests.model_server.serving import serving
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 OTHERS = [name for name in pipeline.NAMES if name != pipeline.PROPAGATION]
 
 

@@ -51,6 +51,7 @@ async def killed(other: ReplayKit, file: Path) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 async def test_killed_again_and_again_it_is_whole_in_the_end(
     kit: ReplayKit, other: ReplayKit, tmp_path: Path
 ) -> None:

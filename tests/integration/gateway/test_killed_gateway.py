@@ -76,7 +76,11 @@ async def _ready(url: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["while it answers", "once it has answered"])
+@pytest.mark.parametrize(
+    "answered",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["while it answers", "once it has answered"],
+)
 async def test_a_killed_gateway_neither_loses_nor_doubles_a_turn(
     answered: bool, settings: Settings, provider: ChatUpstream, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ async def test_every_operation_says_its_errors_and_how_to_be_let_in(api: Doors) 
     assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
 
 
+@pytest.mark.slow
 async def test_what_is_generated_from_the_document_is_answered_as_it_says(api: Doors) -> None:
     secret, _ = await api.keys.create("generated", rights=("read", "write", "admin"))
     schema: Any = schemathesis.openapi.from_dict((await api.http.get("/openapi.json")).json())

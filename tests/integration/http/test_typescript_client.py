@@ -12,7 +12,7 @@ from tests.integration.mcp.stored import remember
 from tests.integration.mcp.written import ROOT, eden_serve
 from tests.node_programs import install, npm
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 CLIENT = ROOT / "clients" / "typescript"
 BOAT = "The boat Gaivota is due on 9 March."
 

@@ -123,7 +123,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture(scope="module", params=ENDS)
+@pytest.fixture(scope="module", params=[pytest.param("lowest", marks=pytest.mark.slow), "locked"])
 def environment(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

@@ -23,7 +23,7 @@ from tests.integration.mcp.written import ROOT, blocks, eden_serve
 from tests.model_server.chat_upstream import ChatUpstream, chat_upstream
 from tests.names import NAMES
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 BOAT = "The boat Gaivota is due on 9 March."
 WRITTEN_PORT = "8787"
 """The port of the pages; a free one takes its place."""

@@ -26,6 +26,7 @@ from tests.integration.system.running_system import until
 
 pytestmark = [
     pytest.mark.servers,
+    pytest.mark.slow,
     pytest.mark.skipif(
         FOUND is None, reason="Prometheus is not installed (Debian: apt-get install prometheus)"
     ),

@@ -159,7 +159,7 @@ def on_own_mongod(quick: Settings, own_mongod: LocalMongo) -> Settings:
     return quick.model_copy(update={"mongodb": MongoSettings(**named)})  # pyright: ignore
 
 
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("busy", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_sigterm_ends_a_leader_in_time_even_while_mongod_is_frozen(
     on_own_mongod: Settings, topics: None, own_mongod: LocalMongo, tmp_path: Path, busy: bool
 ) -> None:

@@ -117,7 +117,7 @@ async def test_odd_documents_are_edited_and_deleted_beside_others(chat: Kit) -> 
         assert topic.last() == {f"i.{number}": f"text {number}" for number in (*GOOD, LAST)}
 
 
-@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("indexed", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_odd_documents_are_read_in_and_merged_beside_others(chat: Kit, indexed: bool) -> None:
     odd = await fill(chat)
     if indexed:

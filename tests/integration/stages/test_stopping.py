@@ -49,7 +49,10 @@ Change = Callable[[LocalKafka], object]
 
 @pytest.mark.parametrize(
     ("leaves", "returns"),
-    [(LocalKafka.freeze, LocalKafka.thaw), (LocalKafka.kill, LocalKafka.start)],
+    [
+        (LocalKafka.freeze, LocalKafka.thaw),
+        pytest.param(LocalKafka.kill, LocalKafka.start, marks=pytest.mark.slow),
+    ],
     ids=["frozen", "gone"],
 )
 async def test_a_stage_ends_in_time_without_kafka_and_what_it_had_decided_is_published_later(

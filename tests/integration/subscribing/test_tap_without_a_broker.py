@@ -15,7 +15,7 @@ from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
 from tests.integration.stages.harness import NOON, make_topics
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 TOPIC = "memory.facts"
 
 

@@ -18,7 +18,7 @@ from eden_memory.stages.stage import Decision, Delivery, Emit, Gather
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 Row = dict[str, Any]
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -15,7 +15,9 @@ SAID = "We adopted a greyhound named Pixel on Sunday."
 OTHERS = [name for name in pipeline.NAMES if name != pipeline.FORGETTING]
 
 
-@pytest.mark.parametrize("what", ["message", "session", "user"])
+@pytest.mark.parametrize(
+    "what", ["message", *(pytest.param(what, marks=pytest.mark.slow) for what in ("session", "user"))]
+)
 async def test_the_request_goes_and_the_message_stays_away(
     settings: Settings, shared_models: Serving, what: str
 ) -> None:

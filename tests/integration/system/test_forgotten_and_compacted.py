@@ -14,7 +14,7 @@ from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.serving import Serving
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 WORD = b"Zanzibar"
 
 

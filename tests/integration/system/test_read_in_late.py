@@ -17,7 +17,7 @@ from tests.integration.system.running_system import AGENT, System, fast, system,
 from tests.model_server.script import Asked, Fault, Said
 from tests.model_server.serving import serving
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
 JANUARY, MAY, JUNE = (NOW - timedelta(days=days) for days in (200, 60, 30))
 ANA = Scope.of_user(encode_id(AGENT), encode_id("ana")).key

@@ -68,7 +68,9 @@ def own(settings: Settings, backup: Backup, shared_models: Serving) -> Settings:
     return fast(settings.model_copy(update={"mongodb": mongodb}), shared_models)
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["as the page says", "nobody says it"])
+@pytest.mark.parametrize(
+    "named", [pytest.param(True, marks=pytest.mark.slow), False], ids=["as the page says", "nobody says it"]
+)
 async def test_what_was_forgotten_since_the_backup_is_nowhere(
     own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path, named: bool
 ) -> None:

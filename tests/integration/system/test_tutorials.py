@@ -26,7 +26,7 @@ from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, system
 from tests.model_server.serving import serving
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.timeout(280)]
 SECONDS = 200.0
 TUTORIALS = {
     "application-developer": ("Gaivota", "<MemoryContext>", "Porto"),
