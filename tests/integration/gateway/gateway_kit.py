@@ -115,7 +115,7 @@ def behind(settings: Settings, upstream: str, agent: str | None = None, **gatewa
     default = settings.agents.default if agent is None else encode_id(agent)
     return settings.model_copy(
         update={
-            "gateway": GatewaySettings(**{**settings.gateway.model_dump(), **fields}),
+            "gateway": GatewaySettings.model_validate({**settings.gateway.model_dump(), **fields}),
             "agents": settings.agents.model_copy(update={"default": default}),
             "memory": settings.memory.model_copy(update={"recall": "off"}),
         }
