@@ -179,6 +179,11 @@ class MessagesSettings(SettingsGroup):
         return (self.content,) if isinstance(self.content, str) else self.content
 
     @property
+    def forgets(self) -> bool:
+        """Whether memory forgets messages that the application deletes."""
+        return self.on_delete != "keep"
+
+    @property
     def unread(self) -> tuple[str, ...]:
         """The marks of messages that memory does not read, because they are deleted or excluded."""
         return (*self.deleted, *self.exclude)

@@ -14,6 +14,7 @@ from eden_memory.directory.participants import Directory, Streams
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import TierOf, users_of
+from eden_memory.formation.memory_commands import is_withdrawn
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.propagation_rules import (
@@ -133,7 +134,7 @@ class Propagation:
     async def _is_withdrawn(self, stored: Reflection) -> bool:
         """Return whether a version that the writer has not applied yet is private or retired."""
         decided = await self._absorbed.reflections_beyond(stored.id, stored.version)
-        return any(version.private or version.retired_at is not None for version in decided)
+        return any(map(is_withdrawn, decided))
 
     async def _propagated(
         self,

@@ -271,7 +271,7 @@ class Handlers:
             self._directory(),
             settings_version(settings),
             MongoBatchMarks(self._database, self._names),
-            forgets=settings.messages.on_delete != "keep",
+            forgets=settings.messages.forgets,
             budgets=self._window_budgets() if self._is_live else None,
             gathering=gathering,
             grace=timedelta(seconds=settings.messages.delete_grace_seconds),

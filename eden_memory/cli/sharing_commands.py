@@ -197,7 +197,7 @@ async def _named(settings: Settings, ids: list[str]) -> list[SharedItem]:
 
 
 def _items(at: Installation) -> SharedItems:
-    return SharedItems(at.database, at.settings.names, forgets=at.settings.messages.on_delete != "keep")
+    return SharedItems(at.database, at.settings.names, forgets=at.settings.messages.forgets)
 
 
 async def _ask(settings: Settings, documents: list[Row]) -> None:

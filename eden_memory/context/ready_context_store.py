@@ -300,7 +300,7 @@ class MongoContextSource:
             read_concern=ReadConcern("majority"),
         )
         self._hidden = MongoHidden(memory, settings.names, settings.memory.sharing)
-        self._forgets = settings.messages.on_delete != "keep"
+        self._forgets = settings.messages.forgets
         self._audiences = MongoAudiences(memory, settings.names)
         self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""

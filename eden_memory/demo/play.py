@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import time
 from asyncio import TaskGroup
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
@@ -32,6 +31,7 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local import servers
+from eden_memory.local.server import HOST, accepts, choose, is_free
 from eden_memory.local.servers import Endpoints
 from eden_memory.models.breaker import UNMEASURED
 from eden_memory.models.catalogue import asked_for, is_url
@@ -50,8 +50,6 @@ READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
 
 CAP_SECONDS = 0.25
 """Seconds between two checks of what the calls have cost."""
-
-HOST = "127.0.0.1"
 
 
 class DemoView(Protocol):
@@ -192,7 +190,7 @@ async def _inspect(
     """Serve the inspector until Ctrl-C, or until somebody stops the local servers (`eden down`)."""
     served = {"EDEN_SERVE_HOST": HOST, "EDEN_SERVE_PORT": str(port), "EDEN_SERVE_REQUIRE_KEY": "false"}
     if settings.http.port is not None:
-        served["EDEN_HTTP_PORT"] = str(free_port(0))  # the port itself belongs to `eden run`
+        served["EDEN_HTTP_PORT"] = str(choose())  # the port itself belongs to `eden run`
     log, stopped, loop = log_of(settings).with_name("serve.log"), asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, stopped.set)
     try:
@@ -211,23 +209,14 @@ async def _inspect(
 async def _announce(port: int, outcome: DemoOutcome, view: DemoView) -> None:
     """Show the result and the inspector's address as soon as the inspector answers."""
     while True:
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection(HOST, port)
-            writer.close()
-            break
+        if await asyncio.to_thread(accepts, port):
+            return view.inspected(outcome, f"http://{HOST}:{port}/ui")
         await asyncio.sleep(0.1)
-    view.inspected(outcome, f"http://{HOST}:{port}/ui")
 
 
 def free_port(wanted: int) -> int:
     """Return the port, or any free one if another program listens there."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, wanted))
-        except OSError:
-            probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+    return wanted if wanted and is_free(wanted) else choose()
 
 
 def _servers_run(settings: Settings) -> bool:

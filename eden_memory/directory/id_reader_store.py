@@ -103,10 +103,8 @@ class IdReader:
     async def _types_of(self, kind: IdKind) -> frozenset[str]:
         until, types = self._types.get(kind, (0.0, frozenset[str]()))
         if monotonic() >= until:
-            self._types[kind] = (
-                monotonic() + EMPTY_SECONDS,
-                types,
-            )  # what is known stays while it is read again
+            # what is known stays while it is read again
+            self._types[kind] = monotonic() + EMPTY_SECONDS, types
             types = frozenset(encoded[0] for encoded in await self.sample(kind))
             self._types[kind] = monotonic() + (KEPT_SECONDS if types else EMPTY_SECONDS), types
         return types

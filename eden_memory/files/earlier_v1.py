@@ -87,7 +87,7 @@ class V1Memories:
         except Unimportable as error:
             yield SkippedItem(where, error.reason, error.bad)
             return
-        waiting = _listed(row, "unabsorbed_memory_ids", "unabsorbed_directive_ids")
+        waiting = listed(row, "unabsorbed_memory_ids", "unabsorbed_directive_ids")
         async for entry in self._memories({"_id": {"$in": waiting}}, "directive", scope):
             yield entry
         if blob_is_readable(self._to, row.get("content"), _time(row)):
@@ -115,10 +115,10 @@ class V1Memories:
         except Exception:  # noqa: BLE001 - whatever it is, this shard raised it
             yield SkippedItem(where, "its agent or name cannot be used", bad=True)
             return
-        facts = {"_id": {"$in": _listed(row, "facts", "relevant_facts")}}
+        facts = {"_id": {"$in": listed(row, "facts", "relevant_facts")}}
         async for entry in self._memories(facts, "fact", Scope.of_agent(agent)):
             yield entry
-        waiting = _listed(row, "unabsorbed_memory_ids")
+        waiting = listed(row, "unabsorbed_memory_ids")
         async for entry in self._memories({"_id": {"$in": waiting}}, "suggestion", scope):
             yield entry
         if blob_is_readable(self._to, row.get("content"), _time(row)):
@@ -153,7 +153,7 @@ class V1Memories:
             scope,
             row.get("createdAt") or row["_id"],
             session=row.get("source_session_id"),
-            messages=_listed(row, "source_message_ids"),
+            messages=listed(row, "source_message_ids"),
             absorbed=absorbed,
         )
 
@@ -181,7 +181,7 @@ class V1Memories:
         """Return a reflection of the session; Unimportable if it names none."""
         if row.get("source_session_id") is None:
             raise Unimportable("it names no session", bad=True)
-        users = chain.from_iterable(_listed(other, "related_users") for other in rows)
+        users = chain.from_iterable(listed(other, "related_users") for other in rows)
         audience = tuple(sorted({self._to.mapping.user_of(user) for user in users}))
         session = typed(row["source_session_id"], "session")
         scope = Scope.of_session(self._to.mapping.agent_of(row.get("agent_id")), session, audience)
@@ -212,6 +212,6 @@ def _limit(row: Mapping[str, Any]) -> int | None:
     return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
 
 
-def _listed(row: Row, *names: str) -> list[Any]:
+def listed(row: Row, *names: str) -> list[Any]:
     """Return the contents of these lists of a document; a field that is no list has none."""
-    return [item for name in names if isinstance(listed := row.get(name), list) for item in listed]  # pyright: ignore
+    return [item for name in names if isinstance(found := row.get(name), list) for item in found]  # pyright: ignore

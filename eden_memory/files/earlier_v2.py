@@ -16,7 +16,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.participants import Directory, SessionFacts
 from eden_memory.files.earlier_records import EarlierMemory, blob_is_readable, memory_id
-from eden_memory.files.earlier_v1 import Row, earlier_database
+from eden_memory.files.earlier_v1 import Row, earlier_database, listed
 from eden_memory.files.import_items import BEGINNING, Entry, ImportedAs, Unimportable, imported_or_skipped
 from eden_memory.mongo.application_ids import typed
 from eden_memory.schemas.fields import pack_vector
@@ -88,7 +88,7 @@ class V2Memories:
             scope,
             at,
             session=row.get("session_id"),
-            messages=_messages(row),
+            messages=listed(row, "source_message_ids"),
             absorbed=absorbed and self._blobs[_place(row)],
         )
 
@@ -108,7 +108,7 @@ class V2Memories:
             row.get("formed_at") or row["_id"],
             changed_at=row.get("updated_at"),
             session=row.get("session_id"),
-            messages=_messages(row),
+            messages=listed(row, "source_message_ids"),
             version=row.get("version", 1),
             previous=row.get("previous_content"),
             embedding=_embedding(row),
@@ -189,11 +189,6 @@ def _session(row: Row) -> str:
     if row.get("session_id") is None:
         raise Unimportable("it names no session", bad=True)
     return typed(row["session_id"], "session")
-
-
-def _messages(row: Row) -> list[Any]:
-    found: object = row.get("source_message_ids")
-    return list(found) if isinstance(found, list) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def _embedding(row: Row) -> Embedding | None:

@@ -83,7 +83,7 @@ def statements() -> tuple[TriedStatement, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class JudgingCall:
     """The call whose judgement counts, and the scope and own prompt of a stream that it is made with."""
 
     role: Role
@@ -93,16 +93,20 @@ class Judging:
     """Whether others must show the same before it is propagated."""
 
 
-def judging_models(settings: Settings, streams: Iterable[Stream] = ()) -> dict[tuple[str, str, str], Judging]:
+def judging_models(
+    settings: Settings, streams: Iterable[Stream] = ()
+) -> dict[tuple[str, str, str], JudgingCall]:
     """Return the (provider, model, prompt) whose judgement counts, also of streams; not those that are rules."""
     short, streams = settings.models.prompts == "short", list(streams)
     named: dict[Role, str] = {"facts": prompts.FACT_EXTRACTION, "reflections": prompts.REFLECTION_EXTRACTION}
     used: dict[Role, str] = {role: prompts.SHORT[name] if short else name for role, name in named.items()}
-    tried: dict[Role, dict[str, Judging]] = {role: {prompt: Judging(role)} for role, prompt in used.items()}
+    tried: dict[Role, dict[str, JudgingCall]] = {
+        role: {prompt: JudgingCall(role)} for role, prompt in used.items()
+    }
     if settings.memory.propagation or any(stream.propagation for stream in streams):
-        tried[PROPAGATION] = {prompts.PROPAGATION: Judging(PROPAGATION)}
+        tried[PROPAGATION] = {prompts.PROPAGATION: JudgingCall(PROPAGATION)}
         if any((stream.propagation_from or 1) > 1 for stream in streams):
-            tried[PROPAGATION][prompts.PROPAGATION_SHOWN] = Judging(PROPAGATION, alike=True)
+            tried[PROPAGATION][prompts.PROPAGATION_SHOWN] = JudgingCall(PROPAGATION, alike=True)
     asked = [
         (choice, prompt, judging)
         for choice, role, _ in uses(settings)
@@ -119,9 +123,9 @@ def judging_models(settings: Settings, streams: Iterable[Stream] = ()) -> dict[t
         counts = stream.scope in WIDE if own else model and (role, stream.scope) != ("facts", "session")
         if stream.active and counts:
             prompt = used[role] if own is None else prompts.own_name(named[role], own)
-            judging = Judging(role, label(stream) if own else "agent", own)
+            judging = JudgingCall(role, label(stream) if own else "agent", own)
             asked += [(chosen(role, tier, settings, model), prompt, judging) for tier in (0, 1)]
-    found: dict[tuple[str, str, str], Judging] = {}
+    found: dict[tuple[str, str, str], JudgingCall] = {}
     for choice, prompt, judging in asked:
         if choice.provider != OFFLINE and choice.model:
             found.setdefault((choice.provider, choice.model, prompt), judging)
@@ -155,7 +159,7 @@ async def _tried(
     provider: str,
     model: str,
     prompt: str,
-    judging: Judging,
+    judging: JudgingCall,
     *,
     short: bool,
     on_progress: Callable[[str], None],
@@ -186,7 +190,7 @@ async def _tried(
 
 
 async def _shared(
-    chat: ChatProvider, model: str, judging: Judging, batch: Sequence[TriedStatement], *, short: bool
+    chat: ChatProvider, model: str, judging: JudgingCall, batch: Sequence[TriedStatement], *, short: bool
 ) -> set[int]:
     """Return the places of what was shared; where no valid answer came, all that is personal counts as shared."""
     prompt, answer = _asked(judging, batch, short=short)
@@ -216,7 +220,7 @@ async def _shared(
 
 
 def _asked(
-    judging: Judging, batch: Sequence[TriedStatement], *, short: bool
+    judging: JudgingCall, batch: Sequence[TriedStatement], *, short: bool
 ) -> tuple[Prompt, type[ExtractedFacts | StatedReflections | JudgedReflections | ShownAlike]]:
     if judging.role == PROPAGATION:
         texts = tuple(statement.text for statement in batch)

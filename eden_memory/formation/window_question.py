@@ -5,7 +5,7 @@ there is one call for each scope; of a single scope, one for each half of the wi
 """
 
 from asyncio import gather
-from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, Protocol, cast
@@ -14,6 +14,7 @@ from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import Streams
 from eden_memory.errors import PermanentError, ProviderError, Splits
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
+from eden_memory.formation.prompts import one_line
 from eden_memory.formation.scope_assignment import (
     SHARED_ROLES,
     ScopeAssignment,
@@ -118,16 +119,14 @@ class WindowQuestion:
     def groups(self) -> list["QuestionPart"]:
         """Return what is asked together: all scopes but those with a prompt of their own, and each of these."""
         own = [scope for scope, limits in self.scopes.limits.items() if limits.extraction_prompt is not None]
-        labels = dict.fromkeys(map(label_of, own))
-        every, together = (
-            range(len(self.transcript.lines)),
-            [one for one in self.scopes.all if one not in own],
-        )
+        together, every = [scope for scope in self.scopes.all if scope not in own], self.every
         rest = [self.part("", together, every)] if together else []
-        return [
-            *rest,
-            *(self.part(label, [one for one in own if label_of(one) == label], every) for label in labels),
-        ]
+        return [*rest, *(self.part(label, scopes, every) for label, scopes in _by_label(own).items())]
+
+    @property
+    def every(self) -> range:
+        """The places of all messages that it shows."""
+        return range(len(self.transcript.lines))
 
     def part(self, name: str, scopes: Sequence[Scope], places: Sequence[int]) -> "QuestionPart":
         """Return the part about these scopes that shows the messages at these places."""
@@ -162,15 +161,13 @@ class QuestionPart:
 
     def parts(self) -> list["QuestionPart"]:
         """Return what is asked when nothing can be read of the answers to it; one part cannot be divided."""
-        question, scopes = self.question, self.question.scopes.all
-        labels = dict.fromkeys(map(label_of, scopes))
-        own, every = len(question.transcript.own), range(len(self.numbers))
-        if len(labels) > 1:
-            of_label = {label: [one for one in scopes if label_of(one) == label] for label in labels}
-            return [question.part(label, of_label[label], every) for label in labels]
+        question, of_label = self.question, _by_label(self.question.scopes.all)
+        own, every = len(question.transcript.own), question.every
+        if len(of_label) > 1:
+            return [question.part(label, scopes, every) for label, scopes in of_label.items()]
         if own < 2:
             return [self]
-        half, (label,) = (own + 1) // 2, labels
+        half, ((label, scopes),) = (own + 1) // 2, of_label.items()
         return [
             question.part(f"{label}, first half", scopes, [*every[:half], *every[own:]]),
             question.part(f"{label}, second half", scopes, every[half:]),
@@ -195,8 +192,8 @@ class QuestionPart:
         """Return an answer with the window's own numbers of messages, and without scopes that it did not show."""
         ((name, listed),) = vars(answered.value).items()
         items = cast("list[StatedFact | StatedReflection]", listed)
-        shown = {" ".join(label_of(scope).split()) for scope in self.question.scopes.all}
-        named = [item.scope if " ".join(item.scope.split()) in shown else "" for item in items]
+        shown = {one_line(label) for label in _by_label(self.question.scopes.all)}
+        named = [item.scope if one_line(item.scope) in shown else "" for item in items]
         renumbered = [
             item.model_copy(update={"messages": [*self._numbers(item)], "scope": label})
             for item, label in zip(items, named, strict=True)
@@ -205,6 +202,14 @@ class QuestionPart:
 
     def _numbers(self, item: StatedFact | StatedReflection) -> Iterator[int]:
         return (self.numbers[number - 1] for number in item.messages if 1 <= number <= len(self.numbers))
+
+
+def _by_label(scopes: Iterable[Scope]) -> dict[str, list[Scope]]:
+    """Return the scopes by the label under which a model is asked for them, in order."""
+    found: dict[str, list[Scope]] = {}
+    for scope in scopes:
+        found.setdefault(label_of(scope), []).append(scope)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +307,7 @@ class WindowQuestions:
         not known: an answer is erased with a message that it showed. Its items never take the number of earlier ones.
         """
         groups, times = question.groups(), question.delivery.sent_again
-        missing = [part for group in groups for part in await self._missing(group, times)]
+        missing = [part for group in groups if times for part in await self._missing(group, times)]
         ask, wanted = partial(self._ask_part, answer=answer, asks_of=asks_of), missing or groups
         found = await (self._collected(wanted, ask) if len(wanted) > 1 else ask(wanted[0]))
         return replace(found, first=times * NUMBERS_OF_A_TRY + 1)

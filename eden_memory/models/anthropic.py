@@ -10,10 +10,11 @@ import orjson
 
 from eden_memory.errors import PermanentError
 from eden_memory.models.provider_calls import (
+    NEVER_ACCEPTED,
     THOUGHTS,
-    Adapter,
     Body,
     CallFailed,
+    ChatAdapter,
     Completion,
     Finish,
     PromptTurn,
@@ -29,7 +30,6 @@ from eden_memory.models.provider_calls import (
     word_of,
 )
 from eden_memory.schemas.answers import ModelAnswer
-from eden_memory.settings import Effort
 
 NAME = "anthropic"
 
@@ -42,9 +42,6 @@ SPENT = ("credit balance", "usage limit", "spend limit")
 """In the message of a 400 that says nothing about the request: the account has no money left."""
 
 TOO_LONG = ("too long", "exceed", "context window")
-
-NEVER_ACCEPTED = frozenset({400, 413, 422})
-"""Status codes that concern the request itself."""
 
 FINISHES: dict[object, Finish] = {
     "max_tokens": "truncated",
@@ -130,12 +127,8 @@ class AnthropicConnection:
         await self.client.close()
 
 
-class AnthropicChat(Adapter[AnthropicConnection]):
+class AnthropicChat(ChatAdapter[AnthropicConnection]):
     """A ChatProvider."""
-
-    def __init__(self, connection: AnthropicConnection, effort: Effort | None = None) -> None:
-        super().__init__(connection)
-        self._effort: Effort | None = effort
 
     async def complete(
         self,

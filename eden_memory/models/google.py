@@ -16,6 +16,7 @@ from eden_memory.models.provider_calls import (
     Adapter,
     Body,
     CallFailed,
+    ChatAdapter,
     Completion,
     Finish,
     PromptTurn,
@@ -167,12 +168,8 @@ class GoogleConnection:
         await self._pool.aclose()
 
 
-class GoogleChat(Adapter[GoogleConnection]):
+class GoogleChat(ChatAdapter[GoogleConnection]):
     """A ChatProvider."""
-
-    def __init__(self, connection: GoogleConnection, effort: Effort | None = None) -> None:
-        super().__init__(connection)
-        self._effort: Effort | None = effort
 
     async def complete(
         self,

@@ -19,10 +19,12 @@ from eden_memory.errors import PermanentError
 from eden_memory.models.catalogue import provider_name
 from eden_memory.models.judging import parsed, read
 from eden_memory.models.provider_calls import (
+    NEVER_ACCEPTED,
     THOUGHTS,
     Adapter,
     Body,
     CallFailed,
+    ChatAdapter,
     Completion,
     Finish,
     PromptTurn,
@@ -50,9 +52,6 @@ Bound = Literal["max_tokens", "max_completion_tokens"]
 BOUNDS: tuple[Bound, ...] = ("max_tokens", "max_completion_tokens")
 
 TOO_LONG = ("context_length", "context length", "maximum context", "too long", "too many tokens")
-
-NEVER_ACCEPTED = frozenset({400, 413, 422})
-"""Status codes that concern the request itself."""
 
 CHAT = "/chat/completions"
 
@@ -302,12 +301,8 @@ def wire_to_openai(
     return OpenAIWire(NAME, api_key, f"the key in {KEY}", pool, seconds, base_url, ("max_completion_tokens",))
 
 
-class OpenAIChat(Adapter[OpenAIWire]):
+class OpenAIChat(ChatAdapter[OpenAIWire]):
     """OpenAI's own models: a ChatProvider."""
-
-    def __init__(self, wire: OpenAIWire, effort: Effort | None = None) -> None:
-        super().__init__(wire)
-        self._effort: Effort | None = effort
 
     async def complete(
         self,
@@ -401,7 +396,7 @@ class _Try:
         return Trial("invalid", self.found.tokens, self.started_at, self.seconds, model)
 
 
-class CompatibleChat(Adapter[OpenAIWire]):
+class CompatibleChat(ChatAdapter[OpenAIWire]):
     """A ChatProvider; tries a JSON Schema, then JSON mode, then plain text, and keeps to what worked of a model.
 
     A form is known to work once an answer in it was of the shape asked for: some endpoints accept a schema and
@@ -409,8 +404,7 @@ class CompatibleChat(Adapter[OpenAIWire]):
     """
 
     def __init__(self, wire: OpenAIWire, effort: Effort | None = None) -> None:
-        super().__init__(wire)
-        self._effort: Effort | None = effort
+        super().__init__(wire, effort)
         self._known: dict[str, Form] = {}
         self._accepted: dict[str, Form] = {}
         self._unbounded = set[str]()

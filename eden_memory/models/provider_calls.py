@@ -115,6 +115,14 @@ class Adapter(Generic[C]):
         await self._connection.close()
 
 
+class ChatAdapter(Adapter[C]):
+    """The part that all chat adapters share: how hard models are asked to think."""
+
+    def __init__(self, connection: C, effort: Effort | None = None) -> None:
+        super().__init__(connection)
+        self._effort: Effort | None = effort
+
+
 class ChatProvider(ProviderConnection, Protocol):
     """One provider's chat models."""
 
@@ -204,6 +212,9 @@ BUDGETS: Mapping[Effort, int] = {
     "medium": 8_192,
     "high": 24_576,
 }
+
+NEVER_ACCEPTED = frozenset({400, 413, 422})
+"""Status codes that concern the request itself."""
 
 THOUGHTS = 24_576
 """Tokens that a model may think beyond its answer: providers count both as one."""

@@ -178,7 +178,7 @@ def calls_of(content: Any, beside: Any = None, redacted: Callable[[str], str] = 
 
 def _call(part: Any, redacted: Callable[[str], str] = str) -> str:
     """Return one line of a tool's call: name and arguments, cut; "" for what names no tool."""
-    fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
+    fields = _fields(part)
     named = next(_holders(fields), fields)
     name = next((found for key in NAMES_OF_CALLS if isinstance(found := named.get(key), str) and found), "")
     kind = fields.get("type")
@@ -209,14 +209,14 @@ def attached(listed: Any) -> Iterator[tuple[str, str]]:
 
 def item_call(item: Any) -> Mapping[str, Any] | None:
     """Return a document that is a tool's call itself, else None."""
-    fields: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
+    fields = _fields(item)
     kind = fields.get("type")
     return fields if isinstance(kind, str) and kind in ITEM_CALLS else None
 
 
 def kind_of_item(item: Any) -> str | None:
     """Return the kind of a document that has no content, if its `type` names one that has no text."""
-    fields: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
+    fields = _fields(item)
     kind = _kind(fields) if isinstance(fields.get("type"), str) else "other"
     return kind if kind in ("thought", *ATTACHMENTS) else None
 
@@ -293,9 +293,14 @@ def _parts(content: Any) -> Sequence[Any]:
     raise Unusable(f"content is {type(content).__name__}, not text or a list of parts")
 
 
+def _fields(part: Any) -> Mapping[str, Any]:
+    """Return the fields of a part or an item; none of what is no document."""
+    return cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
+
+
 def _kind(part: Any) -> str:
     """Return the kind of a part, in our words: what an application writes there never becomes a metric's label."""
-    fields: Mapping[str, Any] = cast(Mapping[str, Any], part) if isinstance(part, Mapping) else {}
+    fields = _fields(part)
     name = fields.get("type")
     named = name.lower() if isinstance(name, str) else " ".join(map(str, fields)).lower()
     return next((kind for kind, words in PART_KINDS.items() if any(word in named for word in words)), "other")

@@ -43,11 +43,8 @@ class SharingCalls(ReadCalls):
         if self.changes_shared is False:
             raise seen_by_others("agent")
         readers = await self.memory.current()
-        return SharedItems(
-            self.memory.database,
-            readers.settings.names,
-            forgets=readers.settings.messages.on_delete != "keep",
-        )
+        settings = readers.settings
+        return SharedItems(self.memory.database, settings.names, forgets=settings.messages.forgets)
 
 
 def _view(item: SharedItem) -> SharedView:

@@ -99,7 +99,7 @@ class ChatCompletions(ChatFormat):
         return _first_choice(body)["message"].get("content")
 
 
-class Responses(ChatFormat):
+class OpenAIResponses(ChatFormat):
     """OpenAI's responses: memory in `instructions`, which the provider keeps for no later response.
 
     It repeats them in its answer, where the caller's own are put back.
@@ -162,7 +162,7 @@ class Responses(ChatFormat):
         return ("response", "instructions") if streamed else ("instructions",)
 
 
-class Messages(ChatFormat):
+class AnthropicMessages(ChatFormat):
     """Anthropic's messages: memory in `system`, behind the caller's own blocks, whose cache marks stay good.
 
     The user is `metadata.user_id`.
@@ -221,7 +221,7 @@ class Messages(ChatFormat):
         return body.get("content")
 
 
-CHAT_COMPLETIONS, RESPONSES, MESSAGES = ChatCompletions(), Responses(), Messages()
+CHAT_COMPLETIONS, RESPONSES, MESSAGES = ChatCompletions(), OpenAIResponses(), AnthropicMessages()
 FORMATS: tuple[ChatFormat, ...] = (CHAT_COMPLETIONS, RESPONSES, MESSAGES)
 
 

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eden_memory.access.admission_store import Refused, TooMany, Turned, Unknown
+from eden_memory.api.gateway.chat_formats import FORMATS
 from eden_memory.errors import Conflict, EdenError, Invalid, MemoryRestored, NotFound
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import HTTP_REQUESTS, HTTP_SECONDS
@@ -52,10 +53,8 @@ PLAIN_PATHS = frozenset(
         "/metrics",
         "/openapi.json",
         "/mcp",
-        "/v1/chat/completions",
-        "/v1/messages",
-        "/v1/responses",
         "/v1/models",
+        *(f"/v1{spoken.path}" for spoken in FORMATS),
     )
 )
 """Paths in which no id stands."""

@@ -108,7 +108,7 @@ async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Resp
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberedFact:
     """A fact that was remembered or changed lately, and whose it is."""
 
     fact: RecentFact
@@ -117,22 +117,30 @@ class Remembered:
     href: str
 
 
-async def _remembered_lately(doors: Doors, readers: Readers) -> list[Remembered]:
+async def _remembered_lately(doors: Doors, readers: Readers) -> list[RememberedFact]:
     """Return the newest facts of the scopes that changed last, as somebody sees them who may."""
     labels = Labels(doors.memory.source, readers.settings)
     scopes = await ScopeLists(doors.memory.database, readers.settings.names).changed_last(LATELY_SCOPES)
     askers = await asyncio.gather(*(asker_of(scope, labels) for scope in scopes))
     views = await asyncio.gather(*map(readers.contexts.view, askers))
-    found: list[Remembered] = []
-    for scope, asker, view in zip(scopes, askers, views, strict=True):
-        kind, typed = scope.kind, scope.user_id or scope.group_id or scope.agent_id
-        assert kind != "shard"
-        name = (await labels.of(kind, [typed])).get(typed) or plain_id(typed)
+    ids = [scope.user_id or scope.group_id or scope.agent_id for scope in scopes]
+    kinds: tuple[Literal["agent", "group", "user"], ...] = ("agent", "group", "user")
+    names = {
+        kind: await labels.of(
+            kind, [typed for scope, typed in zip(scopes, ids, strict=True) if scope.kind == kind]
+        )
+        for kind in kinds
+    }
+    found: list[RememberedFact] = []
+    for scope, typed, asker, view in zip(scopes, ids, askers, views, strict=True):
+        name = names[scope.kind].get(typed) or plain_id(typed)
         who = {"agent": scope.agent_id, "user": asker.user_id, "session": asker.session_id}
         facts = (
             fact for seen in view.shown if seen.scope.key == scope.key for fact in seen.snapshot.recent_facts
         )
-        found += [Remembered(fact, scope, name, address("fact", **who, id=fact.fact_id)) for fact in facts]
+        found += [
+            RememberedFact(fact, scope, name, address("fact", **who, id=fact.fact_id)) for fact in facts
+        ]
     return sorted(found, key=lambda item: item.fact.formed_at, reverse=True)[:LATELY_FACTS]
 
 

@@ -358,7 +358,7 @@ class TriggerRestore:
                     settings,
                 ),
                 self.wants_texts,
-                forgets=settings.messages.on_delete != "keep",
+                forgets=settings.messages.forgets,
                 described=settings.sessions.collection is not None,
                 partition_of=lambda session: partition_for(session.encode(), partitions),
             )
