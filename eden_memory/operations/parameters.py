@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from eden_memory.limits import (
     LONGEST_BLOB,
@@ -63,6 +63,7 @@ Message = Annotated[
     str | None,
     Field(max_length=20_000, description="the user's message: what it asks of the past is found, and added"),
 ]
+ForceRefresh = Annotated[bool, Field(description="read memory anew, whatever this process has cached")]
 Scopes = Annotated[
     Sequence[ScopeKind] | None,
     AtDoors(list[ScopeKind] | None),
@@ -71,10 +72,12 @@ Scopes = Annotated[
 Queries = Annotated[
     Sequence[str] | str,
     AtDoors(list[Annotated[str, Field(min_length=1, max_length=2_000)]]),
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
     Field(
         min_length=1,
         max_length=MOST_QUERIES,
-        description="1 to 3 different phrasings or parts of one question",
+        validation_alias=AliasChoices("queries", "query"),
+        description="1 to 3 different phrasings or parts of one question; also named `query`, and one may be a text",
     ),
 ]
 SearchedScopes = Annotated[

@@ -93,7 +93,7 @@ class ReadCalls:
         message: p.Message = None,
         *,
         scopes: p.Scopes = None,
-        force_refresh: Annotated[bool, p.PYTHON_ALONE] = False,
+        force_refresh: p.ForceRefresh = False,
     ) -> str:
         """Return the XML for the agent's prompt, "" if there is nothing; `message` is the user's, for recall.
 

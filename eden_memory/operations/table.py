@@ -117,7 +117,7 @@ OPERATIONS = (
             "conversation.\n\nRead it when a conversation begins; `search_facts` finds what does not stand in "
             "it.",
             "reads",
-            leaves_out=["scopes"],
+            leaves_out=["scopes", "force_refresh"],
         ),
         commands=["context"],
         resources=["memory://context", "memory://context/{session}", "memory://context/{session}/{user}"],

@@ -66,6 +66,10 @@ async def test_a_context_changes_its_etag_with_its_text_alone(api: Doors) -> Non
     assert second.headers["etag"] != first.headers["etag"]
     assert (await asked(first.headers["etag"])).status_code == 200
     assert (await api.http.get("/v1/agents/nobody/context")).status_code == 204
+    for answers in ("brief", "thorough"):
+        await api.kit.put(ADA, blob=f"Ada likes {answers} answers.", active_facts=1)
+        anew = await api.http.get(f"{A}/context", params={**where, "force_refresh": "true"})
+        assert f"{answers} answers" in anew.text, "read anew, not from the cache"
 
 
 async def test_what_is_remembered_is_listed_searched_and_explained(api: Doors) -> None:
@@ -74,10 +78,18 @@ async def test_what_is_remembered_is_listed_searched_and_explained(api: Doors) -
         ("Ada works in Lisbon.", ADA.key)
     ]
     assert page["cursor"] is None
-    wanted = {"queries": ["Where does Ada work?"], "debug": True}
+    wanted: dict[str, Any] = {"queries": ["Where does Ada work?"], "debug": True}
     found = (await api.http.post(f"{A}/search", params={"user": "ada"}, json=wanted)).json()
     assert [one["content"] for one in found["facts"]] == ["Ada works in Lisbon."]
     assert {"semantic", "text"} <= {one["name"] for one in found["stages"]}
+    named: list[dict[str, Any]] = [
+        {"queries": "Lisbon"},
+        {"query": ["Where does Ada work?"]},
+        {"query": "Ada"},
+    ]
+    for alike in named:
+        found = (await api.http.post(f"{A}/search", params={"user": "ada"}, json=alike)).json()
+        assert [one["content"] for one in found["facts"]] == ["Ada works in Lisbon."]
     for scopes, status, count in ((["user"], 200, 1), (["agent"], 200, 0), (["everybody"], 422, 0)):
         answer = await api.http.post(f"{A}/search", params={"user": "ada"}, json={**wanted, "scopes": scopes})
         assert (answer.status_code, len(answer.json().get("facts", ()))) == (status, count)
@@ -240,7 +252,7 @@ async def test_every_error_is_a_problem(api: Doors) -> None:
     assert await asked("POST", f"{A}/search", content=b"{") == (422, "invalid")
     json_type = {"Content-Type": "application/json"}
     assert await asked("POST", f"{A}/search", content=b"{", headers=json_type) == (400, "not-json")
-    for wrong in ({"$ne": 1}, [{"$ne": None}], ["a"] * 4, [], "text"):
+    for wrong in ({"$ne": 1}, [{"$ne": None}], ["a"] * 4, [], ""):
         assert await asked("POST", f"{A}/search", json={"queries": wrong}) == (422, "invalid")
     refused: list[dict[str, Any]] = [
         {"top_k": -1},
@@ -250,6 +262,8 @@ async def test_every_error_is_a_problem(api: Doors) -> None:
     ]
     for below in refused:
         assert await asked("POST", f"{A}/search", json={"queries": ["a"], **below}) == (422, "invalid")
+    assert await asked("POST", f"{A}/search", json={"queries": ["a"], "query": "b"}) == (422, "invalid")
+    assert await asked("POST", f"{A}/search", json={}) == (422, "invalid")
     assert await asked("POST", f"{A}/memories", json={"text": "x", "$where": "1"}) == (422, "invalid")
 
 
