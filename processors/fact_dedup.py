@@ -17,6 +17,9 @@ from eden_memory.formation.decision_plan import DecisionPlan, merged_near, plan
 from eden_memory.formation.fact_commands import CommandExecutor, refused
 from eden_memory.formation.fact_decisions import Comparison, DecisionResolver, NoVector, compared
 from eden_memory.formation.fact_statements import (
+    Decided,
+    FactSearch,
+    KnownFact,
     Stated,
     adds_together,
     remembered,
@@ -25,7 +28,6 @@ from eden_memory.formation.fact_statements import (
     stated_in,
     unsettled,
 )
-from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
 from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.limits import STANDARD, FormationLimits, limits_of

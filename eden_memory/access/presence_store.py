@@ -10,9 +10,9 @@ from eden_memory.access.visible import UNNAMED, Asker, Present
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.directory_store import group_of, is_switched_off, remembered, text_of
 from eden_memory.directory.participants import whose
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import documents_by_id, found_documents
 from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings

@@ -12,9 +12,8 @@ from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
 from eden_memory.directory.author_store import role_query
 from eden_memory.errors import EdenError, NotFound
-from eden_memory.mongo.application_ids import raw, typed, typed_or_none
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, first_with_text, getter, moment_of, text_of
+from eden_memory.mongo.ids import encode_id, raw, typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_of, roles_of
 from eden_memory.settings import MessagesSettings, Role

@@ -9,7 +9,7 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.id_reader_store import IdKind
 from eden_memory.errors import Invalid, NotFound, needs_extra
 from eden_memory.memory.memory_views import FactView
-from eden_memory.mongo.application_ids import TYPED, raw
+from eden_memory.mongo.ids import TYPED, raw
 
 with needs_extra("eden_memory.adapters.langgraph", "langgraph"):
     from langchain_core.messages import BaseMessage

@@ -15,9 +15,9 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.record import Outgoing
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.bson_ids import encode_id, to_json
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id, to_json
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
 from eden_memory.redaction import redactor_of

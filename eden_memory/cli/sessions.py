@@ -13,7 +13,7 @@ from pymongo.errors import ExecutionTimeout
 from eden_memory.cli.live_namespace import ANSWER_SECONDS, soon
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask, named_session

@@ -14,7 +14,7 @@ from eden_memory.assembly.tailer import misread_of
 from eden_memory.cli.live_namespace import soon
 from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask, named_session

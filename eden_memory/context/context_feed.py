@@ -11,8 +11,8 @@ from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 
 from eden_memory.access.visible import UNNAMED
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter, paths_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.schemas.events.chat import role_of, roles_of

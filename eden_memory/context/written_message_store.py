@@ -27,7 +27,6 @@ from eden_memory.directory.participants import (
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage, Speaker
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import (
     Unusable,
     beside_content,
@@ -39,6 +38,7 @@ from eden_memory.mongo.document_fields import (
     text_of,
     without_thoughts,
 )
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import EACH, readable
 from eden_memory.redaction import RedactedTexts, redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts

@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import EACH, decoded
 from eden_memory.schemas.events.chat import AGENT_SIDE, ALL_OTHERS, others_of, role_of, roles_of
 from eden_memory.schemas.ids import NoId

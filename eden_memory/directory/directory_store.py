@@ -17,9 +17,9 @@ from eden_memory.directory.participants import (
 )
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.limits import sharing_of
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter, marked_if
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import documents_by_id, found_documents
 from eden_memory.names import Names
 from eden_memory.schemas.documents import SessionState, Snapshot, Stream

@@ -9,10 +9,8 @@ from pymongo.errors import ExecutionTimeout
 
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import NotAnId
-from eden_memory.mongo.application_ids import TYPED, id_of, raw, typed
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.given_ids import readings
+from eden_memory.mongo.ids import TYPED, encode_id, id_of, raw, readings, typed
 from eden_memory.mongo.lenient_decoding import found_documents
 from eden_memory.settings import Settings
 

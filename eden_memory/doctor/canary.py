@@ -30,7 +30,7 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.receipts.compact_forgotten import compact_forgotten
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.schemas.documents import DeadLetter, InboxAddedText

@@ -21,7 +21,7 @@ from eden_memory.doctor.mapping_proposal import (
 )
 from eden_memory.doctor.sampled_fields import WORD, SampledField, is_id, kinds, sampled_fields
 from eden_memory.errors import EdenError
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 
 USERS = frozenset(
     {"users", "user", "members", "member", "participants", "participant", "people", "customers", "customer"}

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from bson import ObjectId
 
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, moment_of, text_of, unit_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.ids import NoId
 
 Row = Mapping[str, Any]

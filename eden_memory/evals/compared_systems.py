@@ -19,8 +19,7 @@ from eden_memory.evals.dataset import EvalConversation, QuestionLine, SaidMessag
 from eden_memory.evals.spending import EvalModels
 from eden_memory.evals.systems import EvalSetup, K, MemoryItem
 from eden_memory.models.question import Prompt
-from eden_memory.mongo.bson_ids import decode_id
-from eden_memory.mongo.given_ids import typed
+from eden_memory.mongo.ids import decode_id, typed_or_text
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.ids import split
@@ -48,7 +47,7 @@ class NamespaceReading:
 
     async def retrieve(self, conversation: EvalConversation, question: QuestionLine) -> Sequence[MemoryItem]:
         """Ten facts, the context, and what else the search finds."""
-        agent = self._memory.agent(decode_id(typed(question.agent or conversation.id)))
+        agent = self._memory.agent(decode_id(typed_or_text(question.agent or conversation.id)))
         last = conversation.last_session(question)
         session = self._id(conversation, last.id if last else question.session)
         user, at = self._id(conversation, question.user), question.at
@@ -62,7 +61,7 @@ class NamespaceReading:
     def _id(self, conversation: EvalConversation, name: str | None) -> Any:
         if name is None:
             return None
-        return prefixed(conversation.id, name) if self._prefixed else decode_id(typed(name))
+        return prefixed(conversation.id, name) if self._prefixed else decode_id(typed_or_text(name))
 
     async def _items(self, conversation: EvalConversation, found: Sequence[FoundFact]) -> list[MemoryItem]:
         facts = self._memory.database[self._settings.names[Fact.COLLECTION]]

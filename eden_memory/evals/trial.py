@@ -27,7 +27,7 @@ from eden_memory.evals.spending import EvalCap, EvalModels, Timer
 from eden_memory.evals.systems import Difference, difference, found_quality
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.given_ids import typed
+from eden_memory.mongo.ids import typed_or_text
 from eden_memory.settings import Settings
 
 LIVE, BUDGET = "live", 2_000
@@ -106,7 +106,7 @@ async def _record(name: str, settings: Settings, dataset: EvalSet) -> SystemReco
     async with connect(endpoints(settings).mongodb) as client:
         database: AsyncDatabase[dict[str, Any]] = client[settings.mongodb.database]
         memory = {
-            where.id: await formed_memory(database, settings.names, agent_id=typed(where.id))
+            where.id: await formed_memory(database, settings.names, agent_id=typed_or_text(where.id))
             for where in dataset.conversations
         }
     return SystemRecord(system=name, digest="", retrieved=retrieved, memory=memory, formed=True)

@@ -24,8 +24,7 @@ from eden_memory.files.import_items import (
 )
 from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, FormationLimits, words_of
 from eden_memory.memory.memory_batch import Memory, fact_hash
-from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.ids import decode_id, encode_id, typed
 from eden_memory.schemas.envelope import STORE_FORMAT
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.events.facts import CommandRef

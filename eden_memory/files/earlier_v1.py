@@ -28,7 +28,7 @@ from eden_memory.files.import_items import (
     imported_or_skipped,
     stream_of,
 )
-from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.ids import typed
 from eden_memory.mongo.lenient_decoding import LENIENT
 from eden_memory.schemas.scopes import Scope
 

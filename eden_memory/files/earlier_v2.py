@@ -18,7 +18,7 @@ from eden_memory.directory.participants import Directory, SessionFacts
 from eden_memory.files.earlier_records import EarlierMemory, blob_is_readable, memory_id
 from eden_memory.files.earlier_v1 import Row, earlier_database, listed
 from eden_memory.files.import_items import BEGINNING, Entry, ImportedAs, Unimportable, imported_or_skipped
-from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.ids import typed
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope

@@ -30,7 +30,7 @@ from eden_memory.formation.propagation_rules import judged
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
-from eden_memory.mongo.shared_reads import shared_writes
+from eden_memory.mongo.transactions import shared_writes
 from eden_memory.names import Names
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import WRITER

@@ -23,7 +23,7 @@ from eden_memory.files.import_items import (
     stream_of,
 )
 from eden_memory.files.mirror_page import MirrorPage, parsed
-from eden_memory.mongo.application_ids import raw
+from eden_memory.mongo.ids import raw
 from eden_memory.schemas.scopes import Scope
 
 PART, LONGEST = 1_000_000, 64_000_000

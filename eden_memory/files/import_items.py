@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from eden_memory.directory.participants import DEFAULT_AGENT, own_session
 from eden_memory.errors import NotAnId
 from eden_memory.limits import DEFAULTS, LONGEST_BLOB, LONGEST_FACT, words_of
-from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import moment_of
+from eden_memory.mongo.ids import decode_id, encode_id, typed
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,

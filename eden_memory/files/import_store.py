@@ -12,7 +12,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.files.import_items import ImportedItem, Request
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.installation import Installation

@@ -24,7 +24,7 @@ from eden_memory.files.import_store import AT_ONCE, MongoImports
 from eden_memory.forgotten import Marks
 from eden_memory.limits import limits_of, words_of
 from eden_memory.models.call_accounts import Prices
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxAddedText, InboxFormNow, InboxMemoryCommand, Stream
 from eden_memory.schemas.provenance import SourceMessage

@@ -39,7 +39,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.memory_batch import fact_id
 from eden_memory.memory.memory_views import BlobView, FactView, MemoryChange, Page, ReflectionView
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.operations.inbox_requests import Asked, CommandRequests
 from eden_memory.schemas.scopes import Scope

@@ -16,7 +16,7 @@ from eden_memory.files.export_file import RecordLine, read_lines
 from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, SkippedItem, imported_or_skipped
 from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import Memory, is_forgotten
-from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.mongo.ids import decode_id
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
 

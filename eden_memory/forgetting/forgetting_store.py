@@ -24,7 +24,7 @@ from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.client import majority
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import Access, ApiKey, Erasure, FactStatement, StoredBlob
 from eden_memory.schemas.envelope import Envelope

@@ -14,7 +14,7 @@ from eden_memory.forgetting.forgetting_rules import BlobRef, Resting, reflection
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of, ids_of_window
 from eden_memory.memory.memory_batch import Memory, fact_hash, is_forgotten, named_by
 from eden_memory.memory.projection import is_restated
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts

@@ -16,7 +16,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import ForgottenMark
 from eden_memory.schemas.events import Forgotten

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.shared_reads import SharedReads, shared_writes
+from eden_memory.mongo.transactions import SharedReads, shared_writes
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, Reflection
 from eden_memory.schemas.envelope import Envelope

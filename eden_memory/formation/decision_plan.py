@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 
-from eden_memory.formation.fact_statements import Stated
-from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.formation.fact_statements import KnownFact, Near, Stated
 from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact
 from eden_memory.limits import STANDARD
 from eden_memory.memory.scope_matrix import matrix_of, nearest_before

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from eden_memory.formation.fact_decisions import NoVector
-from eden_memory.formation.fact_statements import command_ref
-from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.fact_statements import KnownFact, command_ref
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded
 from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.schemas.events import FactCommanded, MemoryCommanded

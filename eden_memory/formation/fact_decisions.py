@@ -13,8 +13,7 @@ from typing import Literal
 
 from eden_memory.directory.participants import given_to_all
 from eden_memory.formation.decision_plan import NO_TIMES, DecisionPlan, NumberedFact
-from eden_memory.formation.fact_statements import Stated
-from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.fact_statements import KnownFact, Stated
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
 from eden_memory.limits import ScopeLimits
 from eden_memory.memory.memory_batch import fact_hash, normalised

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.formation.fact_statements import KnownFact, Near
 from eden_memory.memory.scope_matrix import Hit, ScopeMatrix
 from eden_memory.mongo.documents import packed_of
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.tasks import in_thread

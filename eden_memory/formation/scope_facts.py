@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from eden_memory.forgotten import Marks
-from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.fact_statements import KnownFact
 from eden_memory.formation.scope_assignment import still_said
 from eden_memory.limits import MOST_SOURCES
 from eden_memory.schemas.events import CommandRef, Considered, FactChanged

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from eden_memory.errors import Conflict, ServerAway
-from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
+from eden_memory.housekeeping.compaction import LoweredTopics
 from eden_memory.housekeeping.consumption_store import (
     Consumption,
     ConsumptionMark,

@@ -15,11 +15,10 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.memory.lasting_facts import lasting
 from eden_memory.memory.memory_batch import AppliedScope, Projected, ScopeBatch, ScopeWrite, StoredScope
 from eden_memory.memory.memory_index_store import deletions
 from eden_memory.memory.projection import project
-from eden_memory.memory.snapshot_projection import buffered, recent_fact
+from eden_memory.memory.snapshot_projection import buffered, lasting, recent_fact
 from eden_memory.memory.snapshot_store import SnapshotCache
 from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import Row, document_of, row_of

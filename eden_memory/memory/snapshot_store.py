@@ -18,7 +18,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_index_store import stored_sharing
 from eden_memory.mongo.documents import document_of
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, SessionState, Snapshot
 from eden_memory.schemas.ids import encode

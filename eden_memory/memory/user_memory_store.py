@@ -16,8 +16,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.memory.snapshot_store import MongoHidden, of_users, wide_scopes
-from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.ids import decode_id, encode_id, typed
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
     Access,

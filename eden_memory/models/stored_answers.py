@@ -21,8 +21,8 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.models.judging import CALLS, MOST_INVALID, SET_ASIDE, TRUNCATED
 from eden_memory.models.provider_calls import schema_of
 from eden_memory.models.question import Prompt
-from eden_memory.mongo.grouped_inserts import GroupedInserts
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.documents import GroupedInserts
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.schemas.answers import ModelAnswer

@@ -17,8 +17,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import UNREADABLE
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, Unreadable
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.names import span_id
 from eden_memory.schemas.ids import NoId
 

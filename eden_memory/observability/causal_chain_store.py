@@ -18,9 +18,8 @@ from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import plain
-from eden_memory.mongo.given_ids import readings
+from eden_memory.mongo.ids import encode_id, readings
 from eden_memory.observability.causal_chain import (
     Node,
     Stored,

@@ -6,11 +6,9 @@ from typing import Any
 from eden_memory.access.admission_store import Caller, Refused, Right, demand_operator
 from eden_memory.access.visible import Asker
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.mongo.ids import typed, typed_or_none
+from eden_memory.operations.operator_calls import SharingCalls, StreamCalls, UndoCalls
 from eden_memory.operations.reach import SessionReach
-from eden_memory.operations.sharing import SharingCalls
-from eden_memory.operations.streams import StreamCalls
-from eden_memory.operations.undoing import UndoCalls
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.unpoison.attack_rules import CauseKind
 

@@ -16,7 +16,7 @@ from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import Page
 from eden_memory.memory.snapshot_store import of_users
-from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.mongo.ids import decode_id
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.operation import Operation
 from eden_memory.operations.parameters import ContextText

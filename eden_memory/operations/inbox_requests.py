@@ -19,10 +19,9 @@ from eden_memory.limits import (
     MOST_ADDED_TEXTS,
 )
 from eden_memory.memory.memory_views import Added
-from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import Unusable, moment_of, text_of
+from eden_memory.mongo.ids import decode_id, encode_id, typed
 from eden_memory.mongo.lenient_decoding import documents_by_id
 from eden_memory.operations.parameters import VerbatimKind
 from eden_memory.schemas.documents import (

@@ -22,7 +22,7 @@ from eden_memory.limits import (
 )
 from eden_memory.memory.browsing_store import FactOrder
 from eden_memory.models.catalogue import shown_model
-from eden_memory.mongo.application_ids import id_of
+from eden_memory.mongo.ids import id_of
 from eden_memory.schemas.documents import ExtractionFields
 from eden_memory.schemas.scopes import ScopeKind, Sharing
 from eden_memory.search.search_requests import FactScope, Kind, SearchedKind, SearchSort

@@ -7,8 +7,8 @@ from eden_memory.access.admission_store import Caller, Refused, Right
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.schemas.documents import SessionState
 

@@ -30,7 +30,7 @@ from eden_memory.memory.memory_views import (
     reflection_view,
 )
 from eden_memory.models.question import Asking
-from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.mongo.ids import typed, typed_or_none
 from eden_memory.observability.why_store import MOST_EXPLAINED
 from eden_memory.operations import parameters as p
 from eden_memory.operations.memory_changes import changes

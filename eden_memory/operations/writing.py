@@ -10,8 +10,8 @@ from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.memory.memory_views import Added, WindowAsked
-from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.ids import raw, typed, typed_or_none
 from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.operations import parameters as p
 from eden_memory.operations.correcting import CorrectingCalls, seen_by_others

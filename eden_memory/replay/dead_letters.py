@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from eden_memory.errors import EdenError, Invalid, NotFound
-from eden_memory.mongo.bson_ids import from_json
+from eden_memory.mongo.ids import from_json
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import DeadLetter, InboxReread
 from eden_memory.stages.controls import MongoControls

@@ -14,9 +14,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
 from eden_memory.errors import EdenError, NotAnId, NotFound
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, SourceFailed, version_of
-from eden_memory.mongo.given_ids import readings
+from eden_memory.mongo.ids import decode_id, encode_id, readings
 from eden_memory.mongo.lenient_decoding import PLAIN, decode_documents
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Reflection, StoredBlob

@@ -18,9 +18,9 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.directory.participants import BEGINS
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
 from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, made_at, marked_if, moment_of
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents, documents_by_id
 from eden_memory.names import Names
 from eden_memory.redaction import redactor_of

@@ -19,7 +19,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import ForgottenMarks, Mark
 from eden_memory.mongo.refusals import only_duplicates
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names, Placement
 from eden_memory.schemas.documents import DeadLetter, GivenUp

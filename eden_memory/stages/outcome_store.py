@@ -12,8 +12,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.mongo.grouped_inserts import GroupedInserts
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.documents import GroupedInserts
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.schemas.documents import GivenUp

@@ -3,8 +3,7 @@
 from eden_memory.errors import needs_extra
 
 with needs_extra("eden_memory.subscribe", "faststream"):
-    from eden_memory.subscribe.retries import Retries
-    from eden_memory.subscribe.router import About, MemoryRouter
+    from eden_memory.subscribe.router import About, MemoryRouter, Retries
 
 from eden_memory.subscribe.router import NewestVersions, Tombstone, version_of
 

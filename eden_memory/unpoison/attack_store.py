@@ -13,7 +13,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import Conflict, NotFound
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.observability.causal_chain_store import TOPICS, scope_records
 from eden_memory.receipts.receipt import CAUSED_BY, Receipt

@@ -14,8 +14,7 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.shared_reads import SharedReads
-from eden_memory.mongo.transactions import Transactions, unstorable
+from eden_memory.mongo.transactions import SharedReads, Transactions, unstorable
 from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.schemas.events.chat import AGENT_SIDE

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.receipts.looking_again_store import LookingAgain
 from eden_memory.receipts.receipt import Receipt, StillThere
 from eden_memory.receipts.receipt_store import Receipts

@@ -18,7 +18,7 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.stages.publishing import partition_for
 from tests.chaos.transactions import Transactions, bound_transactions
 from tests.chaos.verdict import Truth

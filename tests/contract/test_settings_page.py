@@ -8,7 +8,7 @@ from bson import Binary, ObjectId
 from pydantic import ValidationError
 
 from eden_memory.directory.id_reader_store import default_agent
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import AgentsSettings, Settings, groups, variables
 from tools.reference.export import fixed_numbers, settings_page
 

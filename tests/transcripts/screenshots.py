@@ -15,7 +15,7 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.async_api import Browser, Page, expect
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
 from tests.browser import NARROW, running_browser, window

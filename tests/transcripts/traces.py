@@ -11,7 +11,7 @@ from uuid import uuid4
 from rich.console import Console
 from rich.text import Text
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.names import trace_id
 from eden_memory.settings import OtelSettings
 from eden_memory.telemetry.spans import exporting

@@ -11,8 +11,7 @@ from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.errors import EdenError, NotAnId
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_TURNS
-from eden_memory.mongo.application_ids import TYPED, raw, typed, typed_or_none
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import TYPED, encode_id, raw, typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from eden_memory.api.gateway.chat_formats import CHAT_COMPLETIONS, ChatFormat, with_value
-from eden_memory.api.gateway.json_members import members_of
+from eden_memory.api.gateway.chat_formats import CHAT_COMPLETIONS, ChatFormat, members_of, with_value
 from eden_memory.errors import Invalid, describe
 from eden_memory.limits import MOST_HITS, RECALLED_FACTS
 from eden_memory.tasks import off_the_loop

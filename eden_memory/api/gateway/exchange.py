@@ -29,8 +29,8 @@ from eden_memory.api.gateway.turns import Turns, TurnStore, last_user_text
 from eden_memory.errors import EdenError, Invalid, NotFound, describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS, GATEWAY_TURNS
-from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.document_fields import text_of
+from eden_memory.mongo.ids import typed
 from eden_memory.settings import GatewaySettings
 from eden_memory.tasks import end, first_of
 

@@ -27,8 +27,8 @@ from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_formats import INSTRUCTIONS, role_of
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, cut, is_text_part, text_of, without_thoughts
+from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.names import hashed
 from eden_memory.schemas.documents import Message

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 
 from eden_memory.api.http.doors import AdmittedRoute, demand_everywhere, doors_of
-from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.ids import typed
 from eden_memory.operations.parameters import Requested
 from eden_memory.operations.table import BY_NAME
 

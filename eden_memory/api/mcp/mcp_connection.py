@@ -10,8 +10,7 @@ from eden_memory.access.admission_store import Caller, Right, only_id
 from eden_memory.api.service import Memory
 from eden_memory.directory.id_reader_store import DEFAULT, IdKind, IdReader
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import typed
-from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.mongo.ids import decode_id, typed
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.empty_because import OneAtATime
 from eden_memory.operations.reach import SessionReach

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from eden_memory.access.admission_store import LOCAL, ApiKeys, RequestAdmission
 from eden_memory.api.mcp.mcp_connection import Connection, ConnectionOf, Door
-from eden_memory.api.mcp.resources import ContextResources
-from eden_memory.api.mcp.tools import register
+from eden_memory.api.mcp.tools import ContextResources, register
 from eden_memory.api.service import Memory
 from eden_memory.api.tool import wrong_arguments
 from eden_memory.directory.id_reader_store import IdKind

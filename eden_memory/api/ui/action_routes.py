@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from eden_memory.access.admission_store import Refused
 from eden_memory.api.http.doors import demand_everywhere
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
-from eden_memory.api.ui.scope_routes import open_scope
+from eden_memory.api.ui.memory_routes import open_scope
 from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, visit
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.limits import LONGEST_BLOB
 from eden_memory.memory.browsing_store import Filters
 from eden_memory.memory.memory_views import BlobView, FactView, ReflectionView
-from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.ids import typed
 from eden_memory.operations.parameters import Expected, Reason, Text
 from eden_memory.schemas.scopes import Scope
 

@@ -14,9 +14,9 @@ from eden_memory.access.admission_store import Caller, only_id
 from eden_memory.api.http.doors import Doors, doors_of
 from eden_memory.api.ui.browsing_routes import asker_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
+from eden_memory.api.ui.memory_routes import pending_lines
 from eden_memory.api.ui.pages import bar_plot, plain_id, render
 from eden_memory.api.ui.visiting import address, demand_to_read_all
-from eden_memory.api.ui.window_routes import pending_lines
 from eden_memory.app.readers import Readers
 from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import EdenError

@@ -4,29 +4,15 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from eden_memory.api.ui import (
-    action_routes,
-    browsing_routes,
-    cost_routes,
-    entry_routes,
-    fact_routes,
-    live_routes,
-    scope_routes,
-    shared_routes,
-    window_routes,
-)
+from eden_memory.api.ui import action_routes, browsing_routes, cost_routes, entry_routes, memory_routes
 from eden_memory.errors import needs
 
 ROUTERS = (
     entry_routes.router,
     cost_routes.router,
     browsing_routes.router,
-    scope_routes.router,
-    fact_routes.router,
-    shared_routes.router,
+    memory_routes.router,
     action_routes.router,
-    window_routes.router,
-    live_routes.router,
 )
 
 
@@ -42,6 +28,6 @@ def inspector_router(*, operator: bool = False) -> APIRouter:
 def _of_operators() -> Sequence[APIRouter]:
     """Return operators' pages, which read Kafka; MissingExtra where its clients are not installed."""
     needs("run", "`eden serve --operator`")
-    from eden_memory.api.ui import budget_routes, operator_routes  # noqa: PLC0415 - `serve` brings no Kafka client
+    from eden_memory.api.ui import operator_routes  # noqa: PLC0415 - `serve` brings no Kafka client
 
-    return (operator_routes.router, budget_routes.router)
+    return (operator_routes.router,)

@@ -1,21 +1,22 @@
-"""`/ui/operator`: lag, dead letters and namespaces, for operators' keys (`eden serve --operator`)."""
+"""`/ui/operator`: lag, dead letters, namespaces and budgets, for operators' keys (`eden serve --operator`)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
-from eden_memory.api.ui.pages import render
-from eden_memory.api.ui.visiting import address
-from eden_memory.errors import Conflict, describe
+from eden_memory.api.ui.pages import budget_plot, render
+from eden_memory.api.ui.visiting import DOOR, address
+from eden_memory.errors import Conflict, Invalid, NotFound, describe
 from eden_memory.kafka.connection import answering
 from eden_memory.kafka.groups import LagReader, LagReading
 from eden_memory.logs import LibraryLogger
+from eden_memory.operations.parameters import IdText
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import KINDS
 from eden_memory.replay.dead_letters import DeadLetterHandling
@@ -25,6 +26,8 @@ from eden_memory.replay.namespaces.switching import refuse_behind, roll_back, sw
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.schemas.documents import DeadLetter, Live
 from eden_memory.stages.dead_letter_store import DeadLetterFilter
+from eden_memory.usage.budget_rules import Per, budget_id, limit_of
+from eden_memory.usage.budget_store import MongoBudgets
 
 log = LibraryLogger("eden.ui")
 LISTED, DIFFERENCES = 100, 10
@@ -267,3 +270,69 @@ def _behind(reading: LagReading, groups: dict[str, list[str]]) -> list[GroupBehi
         records = sum(row.lag for row in rows)
         found.append(GroupBehind(group, records, max(seconds, default=None), reading.members.get(group, 0)))
     return sorted(found, key=lambda behind: (-behind.records, behind.group))
+
+
+PAGE = "operator/budget"
+
+
+class BudgetPlace(BaseModel):
+    """A budget: of an agent, a user, both, or all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: IdText | None = None
+    user: IdText | None = None
+    per: Per = "day"
+
+    async def whose(self, request: Request) -> tuple[str | None, str | None, Per]:
+        """Return agent and user as they are stored, and the period."""
+        ids = doors_of(request).memory.ids
+        agent, user = self.agent or None, self.user or None
+        return await ids.typed_or_none("agent", agent), await ids.typed_or_none("user", user), self.per
+
+
+class BudgetForm(BudgetPlace):
+    """The decision about a budget; the limit as people write it."""
+
+    act: Literal["set", "remove"]
+    limit: Annotated[str, Field(max_length=40)] = ""
+
+
+@router.get("/budgets")
+async def budgets(request: Request) -> Response:
+    """Show what formation may spend, and has spent."""
+    stored = _stored(await installation_of(request))
+    held = await stored.held_back()
+    plots = [
+        (known, budget_plot(known), address(PAGE, agent=known.agent_id, user=known.user_id, per=known.per))
+        for known in (await stored.all()).values()
+    ]
+    return render(request, "budgets.html", plots=plots, held=held)
+
+
+@router.get("/budget")
+async def budget(request: Request, place: Annotated[BudgetPlace, Query()]) -> Response:
+    """Ask for the limit of a budget, or of a new one, and say what follows."""
+    name = budget_id(*await place.whose(request))
+    found = (await _stored(await installation_of(request)).all()).get(name)
+    return render(request, "budget.html", place=place, budget=found, action=address(PAGE))
+
+
+@router.post("/budget")
+async def decide(request: Request) -> Response:
+    """Set or remove a budget, and go back to the list."""
+    form = await form_of(request, BudgetForm)
+    stored, whose = _stored(await installation_of(request)), await form.whose(request)
+    if form.act == "remove":
+        if not await stored.remove(budget_id(*whose)):
+            raise NotFound("there is no such budget", "Somebody else may have removed it.")
+    elif not form.limit:
+        raise Invalid("the limit is empty", "Give US dollars: 5, 0.25.")
+    else:
+        await stored.set(*whose, limit_of(form.limit), f"{DOOR}:{request.state.caller.name}")
+    log.info("a budget was decided about", by=request.state.caller.name, done=form.act)
+    return RedirectResponse(address("operator/budgets"), 303)
+
+
+def _stored(at: Installation) -> MongoBudgets:
+    return MongoBudgets(at.database, at.settings.names)

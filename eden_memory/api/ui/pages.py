@@ -16,7 +16,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from eden_memory.mongo.application_ids import TYPED
+from eden_memory.mongo.ids import TYPED
 from eden_memory.schemas.ids import split
 from eden_memory.usage.budget_rules import Spending
 

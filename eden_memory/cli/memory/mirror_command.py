@@ -14,7 +14,7 @@ from eden_memory.cli.memory.viewer import Agent, Session, User, Viewer, who
 from eden_memory.errors import Invalid
 from eden_memory.files.mirror_folder import MirrorFolder
 from eden_memory.files.mirroring import MirroredMemory, Mirroring
-from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.mongo.ids import decode_id
 from eden_memory.settings import Settings
 from eden_memory.tasks import heeding
 

@@ -17,9 +17,8 @@ from eden_memory.cli.terminal import plain
 from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
 from eden_memory.errors import NotFound
-from eden_memory.mongo.application_ids import TYPED
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.ids import TYPED, decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.empty_because import EmptyBecause

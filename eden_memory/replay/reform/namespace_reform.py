@@ -13,7 +13,7 @@ from eden_memory.assembly.handlers import models_of, settings_version
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.given_ids import typed
+from eden_memory.mongo.ids import typed_or_text
 from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.replay.installation import Database, Installation
@@ -208,7 +208,7 @@ class _Reform:
         request = self.request
         ids = {"agent_id": request.agent, "user_id": request.user, "session_id": request.session}
         return ReformAsked(
-            **{field: None if given is None else typed(given) for field, given in ids.items()},
+            **{field: None if given is None else typed_or_text(given) for field, given in ids.items()},
             rewindow=request.rewindow,
             overrides=overrides_of(request.overrides, request.settings),
             streams=digest,

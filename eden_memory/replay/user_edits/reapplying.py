@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, models_of
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.formation.fact_statements import KnownFact, Near
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.memory_batch import fact_hash

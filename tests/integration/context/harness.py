@@ -8,9 +8,9 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory.api.service import MemoryService
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.documents import row_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import BufferedReflection, RecentFact
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

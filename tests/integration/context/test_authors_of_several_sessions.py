@@ -8,7 +8,7 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient, monitoring
 
 from eden_memory.directory.author_store import MessageAuthors
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.context.harness import mapped
 

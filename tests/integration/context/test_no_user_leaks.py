@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from bson import ObjectId
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, fact, reflection
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, cast, get_args
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from tests.integration.doors.world import AGENTS, KEYS, SESSIONS, USERS, Key, fact_id, name_of, scopes
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from eden_memory.access.admission_store import ApiKeys, RequestAdmission
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import AgentsSettings, GatewaySettings, MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.world import KEYS, fill

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from eden_memory.mongo.application_ids import id_of
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id, id_of
 from tests.integration.doors.attacks import Attack
 from tests.integration.doors.http_door import out_of_reach
 from tests.integration.doors.world import KEYS, SESSIONS, Key, Session, fact_id, name_of, scopes

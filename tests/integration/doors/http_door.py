@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.doors.attacks import Attack
 from tests.integration.doors.world import SESSIONS, Key, mark_of, name_of, scopes
 

@@ -7,8 +7,7 @@ from urllib.parse import quote
 import httpx2
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.application_ids import id_of
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id, id_of
 from tests.integration.doors.attacks import Attack
 from tests.integration.doors.world import asked_marks
 

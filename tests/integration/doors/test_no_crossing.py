@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.application_ids import id_of
+from eden_memory.mongo.ids import id_of
 from tests.integration.doors.attacks import WRITES, Attack, attacks
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.http_door import out_of_reach, through_http

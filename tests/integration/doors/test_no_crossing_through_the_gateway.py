@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.doors.attacks import TRICKS
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import AGENTS, KEYS, SESSIONS, USERS, Key, Verdict, asked_marks

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.doors.attacks import WRITES, Attack, attacks
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.http_door import QUESTION, out_of_reach

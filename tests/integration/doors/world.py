@@ -11,8 +11,8 @@ from bson import ObjectId
 from eden_memory.assembly.model_factory import Models
 from eden_memory.models.call_accounts import Prices
 from eden_memory.models.stored_answers import MongoAnswers
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import row_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Reflection
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, now

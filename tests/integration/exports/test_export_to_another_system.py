@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from eden_memory.formation import consolidation_rules
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.schemas.export import export_schema
 from eden_memory.schemas.scopes import Scope

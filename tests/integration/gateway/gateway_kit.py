@@ -11,8 +11,8 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from eden_memory.access.admission_store import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway, gateway_router
 from eden_memory.api.service import Memory
-from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import GatewaySettings, Settings
 from eden_memory.source.messages_store import inbox_name

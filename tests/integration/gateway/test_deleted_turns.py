@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.settings import Settings
 from eden_memory.source.messages_store import inbox_name
 from tests.awaiting import until

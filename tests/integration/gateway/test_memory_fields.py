@@ -10,7 +10,7 @@ from bson import ObjectId
 
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, turns

@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from eden_memory.memory.memory_batch import fact_hash
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import row_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope

@@ -15,7 +15,7 @@ from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts, own_session, whose
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.memory.memory_views import MemoryChange
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.source.source_mapping import InboxMapping
 from tests.integration.context.harness import Kit, mapped

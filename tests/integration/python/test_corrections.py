@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import ReflectionVersion
 from eden_memory.schemas.events import MemoryCommandRef
 from eden_memory.source.source_mapping import InboxMapping

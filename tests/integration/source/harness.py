@@ -17,8 +17,8 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode

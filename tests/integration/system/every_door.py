@@ -11,8 +11,8 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
 from eden_memory.search.search_requests import SearchedKind
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import doors_of

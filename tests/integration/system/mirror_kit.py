@@ -10,7 +10,7 @@ from eden_memory.errors import EdenError
 from eden_memory.files.mirror_folder import MirrorFolder
 from eden_memory.files.mirror_page import parsed
 from eden_memory.files.mirroring import MirroredMemory, Mirroring
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.system.running_system import AGENT, System, until
 
 SECONDS = 60.0

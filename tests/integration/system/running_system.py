@@ -19,8 +19,8 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.models import judging
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope

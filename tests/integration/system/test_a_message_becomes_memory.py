@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.source.messages_store import inbox_name
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System, until

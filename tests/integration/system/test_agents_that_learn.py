@@ -9,7 +9,7 @@ import pytest
 from eden_memory.api.service import MemoryService
 from eden_memory.errors import NotFound
 from eden_memory.formation.sharing_store import MongoSharing, learning
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.observability.why_store import NOT_SHARED
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.scopes import NotShared
@@ -81,7 +81,8 @@ async def told(running: System, agent: str) -> dict[str, str | None]:
 async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MongoSharing.__init__.__kwdefaults__, "keep_seconds", 0.0)
+    defaults = {**(MongoSharing.__init__.__kwdefaults__ or {}), "keep_seconds": 0.0}
+    monkeypatch.setattr(MongoSharing.__init__, "__kwdefaults__", defaults)
     async with serving(judging) as models:
         groups: dict[str, dict[str, Any]] = {
             "memory": {"sharing": "agents", "without_users": True},

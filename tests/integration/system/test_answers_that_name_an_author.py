@@ -10,7 +10,7 @@ import pytest
 from eden_memory.api.service import MemoryService
 from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.errors import EdenError
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.events import FactsExtracted, chat
 from eden_memory.settings import Settings
 from eden_memory.source import message_mapping

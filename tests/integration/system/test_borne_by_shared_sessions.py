@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.events import FactsProposed
 from eden_memory.schemas.scopes import SharedSessions
 from eden_memory.settings import Settings

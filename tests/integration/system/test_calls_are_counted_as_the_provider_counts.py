@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.usage.usage_store import MongoTotals, UsageQuery

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from eden_memory.assembly.tailer import inbox_name
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.kafka_limits import limit

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from eden_memory.source.messages_store import message_mapping
 from tests.integration.replay.reform_kit import placed, quiet, reform

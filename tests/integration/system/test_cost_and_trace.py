@@ -12,7 +12,7 @@ from eden_memory.assembly import handlers
 from eden_memory.cli.following_commands import chain_of
 from eden_memory.errors import EdenError
 from eden_memory.models.provider_calls import Tokens
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.names import span_id, trace_id
 from eden_memory.observability.causal_chain import Node
 from eden_memory.observability.causal_chain_store import shares_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import Invalid
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.names import Placement
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
 from tests.awaiting import gives

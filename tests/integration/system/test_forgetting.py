@@ -9,7 +9,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.api.service import MemoryService
 from eden_memory.app.system import housekeeping
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_count_store import AccessCounting, MongoAccesses
 from tests.integration.system.running_system import AGENT, System, until

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome_store import MongoLedger

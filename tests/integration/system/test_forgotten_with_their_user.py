@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.schemas.events import MessageRecorded

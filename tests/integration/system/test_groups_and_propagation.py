@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.formation import consolidation_rules
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.events import Propagated
 from eden_memory.schemas.scopes import Scope

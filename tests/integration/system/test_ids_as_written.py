@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import AGENT, System, until
 

@@ -23,7 +23,7 @@ from eden_memory.files.exporting import ScopeClaims
 from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportReport, Request
 from eden_memory.files.import_store import MongoImports
 from eden_memory.files.importing import ForeignImport
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.system import commands
 from tests.integration.system.canary_scans import until_erased

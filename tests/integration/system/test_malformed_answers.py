@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System
 from tests.model_server.script import Asked, Said, judged

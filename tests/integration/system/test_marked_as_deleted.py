@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.system.running_system import fast, system, until
 from tests.model_server.serving import Serving

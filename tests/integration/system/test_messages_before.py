@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.script import Asked, Said, default_script

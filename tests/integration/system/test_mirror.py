@@ -18,7 +18,7 @@ from eden_memory.errors import Conflict, EdenError
 from eden_memory.files.mirror_folder import MARKER, MirrorFolder, ScopeFile, SealedNotes
 from eden_memory.files.mirror_page import Merged, MirroredItem, MirrorLine, parsed, rendered
 from eden_memory.files.mirroring import MirroredMemory
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.system.commands import kill, start
 from tests.integration.system.mirror_kit import SECONDS, Mirror
 from tests.integration.system.running_system import AGENT, System, until

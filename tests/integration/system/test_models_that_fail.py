@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from eden_memory.assembly import handlers, stage_parts
 from eden_memory.assembly.model_factory import Models
 from eden_memory.models import judging
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.stages import worker

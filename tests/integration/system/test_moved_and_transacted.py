@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.stages.publishing import partition_for
 from tests.integration.system.running_system import PARTITIONS, System, until
 

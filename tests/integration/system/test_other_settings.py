@@ -3,7 +3,7 @@
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

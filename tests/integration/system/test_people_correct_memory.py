@@ -7,7 +7,7 @@ import pytest
 from eden_memory.errors import Conflict
 from eden_memory.formation import consolidation_rules
 from eden_memory.memory.memory_views import ReflectionView
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.awaiting import gives

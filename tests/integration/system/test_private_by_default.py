@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.scopes import Sharing
 from eden_memory.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from eden_memory.cli import sessions
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from eden_memory.windows import window_list_store
 from eden_memory.windows.window_list_store import PENDING

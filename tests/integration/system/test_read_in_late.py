@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.limits import CONSOLIDATION_SECONDS
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden, kill, start

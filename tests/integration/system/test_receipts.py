@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.receipts.signing_key import ensured_key
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System

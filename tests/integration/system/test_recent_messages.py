@@ -10,7 +10,7 @@ import pytest
 from eden_memory.context import recent_message_store, written_message_store
 from eden_memory.context.context_xml import query_of
 from eden_memory.context.written_message_store import WrittenMessages
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from tests.integration.system.every_door import Asker, EveryDoor, every_door
 from tests.integration.system.obedient_model import WORD
 from tests.integration.system.running_system import System, until

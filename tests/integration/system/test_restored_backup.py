@@ -15,7 +15,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.errors import MemoryRestored
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.mongo import LocalMongo
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.settings import MongoSettings, Settings
 from tests.awaiting import gives

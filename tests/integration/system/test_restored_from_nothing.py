@@ -11,7 +11,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.kafka.topics import load_topics
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.rebuild.document_comparing import MemoryComparison

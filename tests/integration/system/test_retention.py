@@ -9,7 +9,7 @@ from bson import ObjectId
 from prometheus_client import REGISTRY
 
 from eden_memory.assembly.stage_parts import RETIRING
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.events.formation import Window

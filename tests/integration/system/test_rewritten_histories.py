@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eden_memory.doctor.mongodb_checks import deletions
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from eden_memory.windows.trigger_store import readers_of
 from tests.integration.system.running_system import Row, System, fast, system, until

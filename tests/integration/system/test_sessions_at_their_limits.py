@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from eden_memory.limits import MOST_SESSION_USERS
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
 from eden_memory.stages.publishing import partition_for

@@ -11,7 +11,7 @@ from rich.console import Console
 from eden_memory.api.service import MemoryService
 from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import LISTED_USERS

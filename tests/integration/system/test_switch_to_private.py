@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eden_memory.memory.memory_index_store import settle_sharing
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden
 from tests.integration.system.every_door import Asker, EveryDoor, every_door

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from eden_memory.cli.replay.rebuild import from_nothing
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings

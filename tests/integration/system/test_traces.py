@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.names import trace_id
 from eden_memory.settings import OtelSettings, Settings
 from eden_memory.telemetry import otlp

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.operations.undoing import PLANNING
+from eden_memory.mongo.ids import encode_id
+from eden_memory.operations.operator_calls import PLANNING
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.settings import ReceiptsSettings
 from tests.integration.context.harness import Kit

@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.doctor.mongodb_checks import rooms
 from eden_memory.memory.memory_views import Explained
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.settings import MemorySettings, Settings
 from tests.integration.system.commands import eden
 from tests.integration.system.every_door import HEADERS, EveryDoor, every_door

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Browser, expect
 
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets

@@ -11,7 +11,7 @@ import pytest
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.assembly.handlers import Handlers
 from eden_memory.forgetting.mark_store import MongoBatchMarks
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask

@@ -16,7 +16,7 @@ from eden_memory.access.admission_store import (
 )
 from eden_memory.api.http.routes import tag_is_known
 from eden_memory.errors import NotAnId
-from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.mongo.ids import id_of, typed
 from eden_memory.schemas.ids import encode
 
 ADA = Caller("ada", frozenset({"s.a"}), frozenset({"s.ada"}), frozenset({"read"}))

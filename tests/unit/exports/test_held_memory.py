@@ -7,7 +7,7 @@ from eden_memory.files.export_file import without_data, writing
 from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
 from eden_memory.files.record_rules import OF_USERS, PROPAGATED, ForgottenHere, HeldMemory
 from eden_memory.memory.memory_batch import Memory
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.envelope import STORE_FORMAT
 from eden_memory.schemas.events import Propagated
 from eden_memory.schemas.exported import ExportHeader

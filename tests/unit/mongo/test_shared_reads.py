@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from eden_memory.mongo.shared_reads import SharedReads
+from eden_memory.mongo.transactions import SharedReads
 
 
 class Slow:

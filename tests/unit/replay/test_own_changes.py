@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.formation.fact_statements import KnownFact, Near
 from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.replay.user_edits.reapplying import SAID_AGAIN, Commands, EditedMemory, reapply_edits
 from eden_memory.replay.user_edits.user_edits import (

@@ -7,8 +7,8 @@ from typing import Any
 from bson import json_util
 
 from eden_memory.kafka.record import Outgoing
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import ChangeEvent, Document, DocumentPage, version_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.processors.tailer import Tailer
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import Envelope

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eden_memory.kafka.record import Outgoing, Record
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.backfill import COLUMNS, CONTENT, Known, digest_of

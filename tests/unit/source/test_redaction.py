@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from eden_memory import redaction
 from eden_memory.files import record_import
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import cut, text_of
+from eden_memory.mongo.ids import encode_id
 from eden_memory.redaction import SEAM, Redactor, has_check_digit, may_hold_a_secret
 from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.events.chat import rules_of, settings_of

@@ -24,7 +24,7 @@ from eden_memory.schemas.example_files import examples_of
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.subscribe import About, MemoryRouter, NewestVersions, Retries, Tombstone
-from eden_memory.subscribe.retries import DEAD_HEADERS
+from eden_memory.subscribe.router import DEAD_HEADERS
 
 EXAMPLE = next(iter(examples_of("FactChanged", 1).values()))
 PUBLISHED = Path(__file__).parents[2] / "contract/published/asyncapi/asyncapi-3.0.0.json"

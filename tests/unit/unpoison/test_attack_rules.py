@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.memory.projection import undone_fact
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.events import (
     CommandRef,
     Event,

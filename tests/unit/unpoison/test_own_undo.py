@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker
-from eden_memory.operations.undoing import UndoCalls
+from eden_memory.operations.operator_calls import UndoCalls
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.unpoison.attack_rules import AttackPlan

@@ -10,7 +10,7 @@ from eden_memory.errors import EdenError
 from eden_memory.memory.upkeep_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.metrics import DEDUP
 from eden_memory.models.catalogue import vectors_of
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.ids import encode_id
 from eden_memory.names import Placement
 from eden_memory.schemas.documents import Live
 from eden_memory.schemas.envelope import Envelope

@@ -7,8 +7,8 @@ from bson import ObjectId
 
 from eden_memory.forgotten import Mark
 from eden_memory.formation.consolidation_rules import shortcoming, within_limit
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (

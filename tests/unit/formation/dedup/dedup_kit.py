@@ -10,7 +10,7 @@ from typing import Any
 
 from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.formation.fact_statements import KnownFact, Near
 from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import normalised

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eden_memory.forgetting.forgetting_rules import Contradicted, taken_up_again
 from eden_memory.forgotten import Mark
-from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.fact_statements import KnownFact
 from eden_memory.memory.memory_views import versions_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import Forgotten

@@ -1,4 +1,4 @@
-"""`/ui/scope`, `/ui/reflections`, `/ui/facts`: one scope's blob with its versions, buffer, reflections and facts."""
+"""Pages about memory: a scope with its lists, a fact with its history, the context, windows, what users shared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,21 +6,40 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, model_validator
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pymongo.errors import ExecutionTimeout
 
+from eden_memory.access.admission_store import Caller, Right
 from eden_memory.access.visible import VisibleMemory, VisibleScope
-from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.visiting import ViewPlace, Visit, visit
+from eden_memory.api.http.doors import Doors, Where, doors_of
+from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
+from eden_memory.api.ui.pages import render
+from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, demand_to_read_all, visit
 from eden_memory.app.readers import Readers
+from eden_memory.assembly.handlers import window_limits
 from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import Invalid, NotFound
-from eden_memory.limits import MOST_QUERY_CHARACTERS
+from eden_memory.limits import MOST_LISTED, MOST_QUERY_CHARACTERS
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
 from eden_memory.memory.memory_views import BlobVersionView, BlobView
-from eden_memory.operations.parameters import Cursor
+from eden_memory.observability.fact_chain_store import FactChains
+from eden_memory.operations.empty_because import empty_because
+from eden_memory.operations.parameters import ContextText, Cursor, IdText, MemoryId
+from eden_memory.operations.table import BY_NAME
 from eden_memory.replay.comparing.report import Run, word_diff
+from eden_memory.schemas.documents import Message
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import SearchReport
+from eden_memory.usage.usage_store import MongoTotals
+from eden_memory.windows.window_list_store import (
+    NOT_COUNTED,
+    ListedWindow,
+    WindowLists,
+    describe_pending,
+    pending_messages,
+    sessions_without_documents,
+)
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 BUFFER, PAGE = 20, 25
@@ -198,3 +217,138 @@ def _day(text: str) -> datetime | None:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC) if text else None
     except ValueError:
         raise Invalid("a date is not valid", "Give it as 2026-01-31.") from None
+
+
+class MemoryPlace(ViewPlace):
+    """A fact or reflection."""
+
+    id: Annotated[str, Field(min_length=1, max_length=4_096)]
+
+
+class ContextPlace(ViewPlace):
+    """A context, and the message to recall for."""
+
+    message: Annotated[str, Field(max_length=20_000)] = ""
+
+
+@router.get("/fact")
+async def fact(request: Request, place: Annotated[MemoryPlace, Query()]) -> Response:
+    """Show a fact: its versions and why, the messages that it rests on, and the contexts that show it."""
+    here = await visit(request, place)
+    history = await here.service.history(place.id, **here.where)
+    chain = await _chains(here).of(history.fact, here.asker)
+    return here.render("fact.html", history=history, fact=history.fact, chain=chain)
+
+
+@router.get("/reflection")
+async def reflection(request: Request, place: Annotated[MemoryPlace, Query()]) -> Response:
+    """Show a reflection, its earlier texts, and the messages that it rests on."""
+    here = await visit(request, place)
+    found = await here.service.reflection(place.id, **here.where)
+    windows = await _chains(here).windows(found.sources)
+    return here.render("reflection.html", reflection=found, windows=windows)
+
+
+@router.get("/context")
+async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> Response:
+    """Show the context as the agent reads it, for the session and user of this page."""
+    here = await visit(request, place)
+    xml = await here.service.get_memory_context(here.call.session, here.call.user, place.message or None)
+    because = await empty_because(here.call, BY_NAME["context"], ContextText(context=xml))
+    return here.render("context.html", xml=xml, message=place.message, because=because)
+
+
+def _chains(here: Visit) -> FactChains:
+    return FactChains(here.doors.memory.database, here.readers.settings.names, here.caller.users)
+
+
+LISTED = 50
+SHOWN = ("newest", "waiting", "failed")
+
+
+class WindowsPlace(Where):
+    """Which windows: of an agent's session, or the newest, waiting or failed ones of all."""
+
+    agent: IdText | None = None
+    asked: str | None = None
+    show: Literal["newest", "waiting", "failed"] = "newest"
+
+
+@router.get("/windows")
+async def windows(request: Request, place: Annotated[WindowsPlace, Query()]) -> Response:
+    """Show windows; of all sessions only to callers that are bound to no agent and no user."""
+    doors = doors_of(request)
+    readers = await doors.memory.current()
+    here = await _visit(request, place)
+    lists = WindowLists(doors.memory.database, readers.settings.names)
+    found = await _found(lists, place, here)
+    totals = MongoTotals(doors.memory.database, readers.settings.names)
+    return render(
+        request,
+        "windows.html",
+        visit=here,
+        windows=found,
+        paid=await totals.of_formations([window.formation_id for window in found]),
+        place=place,
+        shown=SHOWN,
+        pending=[] if here is not None else await pending_lines(doors, readers),
+    )
+
+
+async def _visit(request: Request, place: WindowsPlace) -> Visit | None:
+    """Return the session's visit; None for windows of all, Refused where the caller is bound."""
+    caller: Caller = request.state.caller
+    if place.session is not None and place.agent is not None:
+        return await visit(request, ViewPlace(agent=place.agent, session=place.session, user=place.user))
+    demand_to_read_all(caller)
+    return None
+
+
+async def _found(lists: WindowLists, place: WindowsPlace, here: Visit | None) -> list[ListedWindow]:
+    if here is not None or place.show == "newest":
+        return await lists.newest(LISTED, None if here is None else here.session)
+    return await (lists.waiting(LISTED) if place.show == "waiting" else lists.failed(LISTED))
+
+
+async def pending_lines(doors: Doors, readers: Readers) -> list[str]:
+    """Return lines about messages that wait to be formed."""
+    database, names = doors.memory.database, readers.settings.names
+    limits = window_limits(readers.settings)
+    try:
+        found = await pending_messages(database[names[Message.COLLECTION]], limits.least)
+    except ExecutionTimeout:
+        return [NOT_COUNTED]
+    held = await sessions_without_documents(database[names["sessions"]])
+    return list(describe_pending(found, held, limits, datetime.now(UTC)))
+
+
+class TakeBackForm(BaseModel):
+    """The item, and whether its one user gets it; else it is retired."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: MemoryId
+    move: bool = False
+
+
+@router.get("/shared")
+async def shared(request: Request, place: Annotated[ViewPlace, Query()]) -> Response:
+    """List what came from users, newest first."""
+    here = await _shared_visit(request, place, "read")
+    found = await here.service.list_shared(limit=MOST_LISTED)
+    return here.render("shared.html", items=found, full=len(found) == MOST_LISTED)
+
+
+@router.post("/shared")
+async def take_back(request: Request, place: Annotated[ViewPlace, Query()]) -> Response:
+    """Request that an item is given to its user, or retired."""
+    here = await _shared_visit(request, place, "write")
+    form = await form_of(request, TakeBackForm)
+    asked = await here.service.take_back(form.id, move=form.move)
+    return RedirectResponse(here.link("shared", asked=asked), 303)
+
+
+async def _shared_visit(request: Request, place: ViewPlace, right: Right) -> Visit:
+    """Return the request about the agent; Refused for a key of some users, which no user is taken from here."""
+    await doors_of(request).enter(request, right, place.agent, Where(), DOOR)
+    return await visit(request, place.model_copy(update={"session": None, "user": None}), right)

@@ -1,4 +1,4 @@
-"""The calls of MemoryService that undo an attack: what would change first, then the undo itself."""
+"""The calls of MemoryService that are for operators: streams, what came from users, and undoing an attack."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -6,19 +6,99 @@ from typing import TYPE_CHECKING, Any
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker
-from eden_memory.errors import Conflict, Invalid, needs_extra
-from eden_memory.mongo.application_ids import typed
+from eden_memory.directory.stream_store import StreamName, StreamStore
+from eden_memory.errors import Conflict, Invalid, NotFound, needs_extra
+from eden_memory.memory.memory_views import SharedView
+from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_back
+from eden_memory.mongo.ids import encode_id, typed
 from eden_memory.operations import parameters as p
+from eden_memory.operations.correcting import seen_by_others
 from eden_memory.operations.long_reads import LongRead
+from eden_memory.operations.reading import ReadCalls
 from eden_memory.operations.writing import ForgetPermission, WriteCalls
 from eden_memory.replay.installation import Installation
+from eden_memory.schemas.documents import InboxForget, Stream
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind
-from eden_memory.unpoison.undo_preview import UndoPreview, preview_of
+from eden_memory.source.inbox_store import ask_all
+from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, UndoPreview, preview_of
 
 if TYPE_CHECKING:
     from eden_memory.unpoison.attack_store import AttackUndo
+
+
+class StreamCalls(ReadCalls):
+    """A scope is named by its label: `agent`, `group`, `user`, `session`, or `shard:NAME`.
+
+    Stages follow within 30 seconds, for windows that are requested from then on. Guidance becomes instructions of the
+    prompts and a model may be an endpoint, so these calls are for operators: Refused where the caller may not change
+    what others see.
+    """
+
+    async def list_streams(self) -> Sequence[Stream]:
+        """Return the agent's streams."""
+        return await (await self._stream_store()).list(self._agent_id)
+
+    async def get_stream(self, scope: str) -> Stream:
+        """Return a scope's stream. NotFound."""
+        return await (await self._stream_store()).get(StreamName.parse(self._agent_id, scope))
+
+    async def set_stream(self, scope: str, **fields: Any) -> Stream:
+        """Set fields of a scope's stream, None unsets one; without a stream it is made, and a shard with it.
+
+        `active=False` switches the scope or shard off: nothing of it is formed, consolidated or shown, and what is
+        stored stays. Invalid, with the name of the field.
+        """
+        return await (await self._stream_store()).set(StreamName.parse(self._agent_id, scope), fields)
+
+    async def _stream_store(self) -> StreamStore:
+        if self.changes_shared is False:
+            raise seen_by_others("agent")
+        readers = await self.memory.current()
+        return StreamStore(self.memory.database, readers.settings)
+
+
+class SharingCalls(ReadCalls):
+    """For operators: Refused where the caller may not change what others see."""
+
+    async def list_shared(self, *, limit: p.Limit = 50) -> list[SharedView]:
+        """Return what came from users into memory of the agent, its shards and its groups, newest first.
+
+        `limit`: 1 to 200.
+        """
+        return [_view(item) for item in await (await self._shared()).newest(limit, self._agent_id)]
+
+    async def take_back(self, memory_id: p.MemoryId, *, move: p.Move = False) -> str:
+        """Retire an item of :meth:`list_shared`, or (`move`) give it to the one user who said it.
+
+        What says the same is not shared again. The id of the request; NotFound; Conflict for a move of what rests
+        on the words of several users, or of none that is known.
+        """
+        found = await (await self._shared()).of([memory_id], self._agent_id)
+        if not found:
+            raise NotFound("there is no such shared memory here")
+        if move and len(found[0].users) != 1:
+            raise Conflict(
+                "it rests on the words of several users, or of none that is known", "Retire it instead."
+            )
+        documents = taken_back(found[0], self._asked_by[:256], move=move)
+        inbox = self.memory.source[self.memory.settings.names[InboxForget.COLLECTION]]
+        await ask_all(inbox, documents)
+        return encode_id(documents[0]["_id"])
+
+    async def _shared(self) -> SharedItems:
+        if self.changes_shared is False:
+            raise seen_by_others("agent")
+        readers = await self.memory.current()
+        settings = readers.settings
+        return SharedItems(self.memory.database, settings.names, forgets=settings.messages.forgets)
+
+
+def _view(item: SharedItem) -> SharedView:
+    return SharedView(
+        item.kind, item.id, item.scope, item.content, item.said_at, item.session_ids, item.users
+    )
+
 
 PLANNING = LongRead("preview or undo of an attack", "eden forget --caused-by")
 

@@ -1,1 +1,0 @@
-"""Kafka's compaction now: lower the settings of topics, let segments roll, wait, restore the settings."""
