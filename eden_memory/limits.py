@@ -146,6 +146,8 @@ class FormationLimits:
     """Of everything that is formed; None: as the conversation has it."""
     short_prompts: bool = False
     """Ask by the prompts for small models."""
+    one_call: bool = False
+    """Ask for a window's facts and reflections at once."""
 
 
 STANDARD = FormationLimits(DEFAULTS)

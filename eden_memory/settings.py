@@ -576,6 +576,8 @@ class Settings(BaseSettings):
     """`offline` (rules, no model), `openai`, `anthropic`, `google`, or the URL of a compatible endpoint."""
     embedder: str | None = None
     """`local`, `multilingual`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
+    formation_calls: Literal["two", "one"] = "two"
+    """`one`: a window's facts and reflections are asked for at once; the prompts of EDEN_MODELS_PROMPTS=full only."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
     memory: MemorySettings = MemorySettings()
     limits: LimitsSettings = LimitsSettings()  # pyright: ignore[reportCallIssue]
@@ -645,7 +647,7 @@ class Settings(BaseSettings):
         """Limits that stages apply, the language of memory, and which prompts they ask by."""
         limits = replace(self.limits.formation(), language=self.memory.language)
         if self.models.prompts == "full":
-            return limits
+            return replace(limits, one_call=self.formation_calls == "one")
         return replace(limits, facts=min(limits.facts, FACTS_OF_SHORT_PROMPTS), short_prompts=True)
 
     @property

@@ -1,33 +1,40 @@
 """memory.formations → memory.extractions, memory.candidates: one call finds the facts of a closed window.
 
-It sees the conversation alone, no memory: facts must stand alone. The messages before the window are there to
-explain it. Every formation has exactly one FactsExtracted. Parts that are asked for by themselves and fail become a
-dead letter beside it.
+It sees the conversation alone, no memory: facts must stand alone. With EDEN_FORMATION_CALLS=one the same call forms
+the reflections, which reflection-extraction takes from its answer; memory then stands in a part of its own. The
+messages before the window are there to explain it. Every formation has exactly one FactsExtracted. Parts that are
+asked for by themselves and fail become a dead letter beside it.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 
 from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
-from eden_memory.formation.prompt_material import FactMaterial
+from eden_memory.formation.prompt_material import FactMaterial, MemoryMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes, too_few
+from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes, known_of, too_few
 from eden_memory.formation.window_question import (
+    TOGETHER,
     Check,
     SharingRules,
     WindowAnswers,
     WindowQuestion,
     WindowQuestions,
     asking_about,
+    known_of_window,
+    reflection_material,
     shared_call,
+    taken_from,
 )
 from eden_memory.limits import STANDARD, FormationLimits
+from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
-from eden_memory.models.question import LanguageModel, Prompt
-from eden_memory.schemas.answers import ExtractedFacts
+from eden_memory.models.question import Answered, LanguageModel, Prompt
+from eden_memory.schemas.answers import ExtractedFacts, ExtractedMemory
+from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
@@ -48,6 +55,7 @@ class FactExtraction:
         self,
         windows: Windows,
         streams: Streams,
+        snapshots: Snapshots,
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
@@ -69,7 +77,7 @@ class FactExtraction:
             demote_names=demote_names,
             shared_roles=shared_roles,
         )
-        self._model, self._forgetting, self._fence = model, forgetting, fence
+        self._streams, self._snapshots, self._forgetting, self._fence = streams, snapshots, forgetting, fence
         self._clock, self._limits = clock, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Decision:
@@ -84,13 +92,27 @@ class FactExtraction:
             return [facts_extracted(delivery, window, reason=SWITCHED_OFF)]
         asking = asking_about(window, delivery, STAGE, "facts")
         before = () if self._limits.short_prompts else window.before  # the short prompt shows none
-        question = await self._questions.about(delivery, window, scopes, asking, before=before)
+        known: dict[str, Snapshot] = {}
+        if self._limits.one_call:
+            known = await known_of_window(window, self._streams, self._snapshots)
+        question = await self._questions.about(delivery, window, scopes, asking, known_of(known), before)
         if not question.transcript.own or not question.scopes.all:
             return [facts_extracted(delivery, window)]
         past = question.scopes.past(window, self._clock())
         if past >= set(question.scopes.all):
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
+        return await self._found(question, past, known)
+
+    async def _found(
+        self, question: WindowQuestion, past: frozenset[Scope], known: Mapping[str, Snapshot]
+    ) -> Sequence[Emitted] | Decision:
+        """Return the events of the answer to a question, or of those to its parts."""
+        window = question.window
+        if self._limits.one_call:
+            together = self._fence.around(f"{TOGETHER}/{window.agent_id}")  # as for reflections alone
+            if (both := await self._together(question, known, together)) is not None:
+                return await self._formed(question, past, both, together)
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
 
         def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[ExtractedFacts] | None]:
@@ -101,6 +123,32 @@ class FactExtraction:
 
         answers = await self._questions.ask(question, ExtractedFacts, asks_of)
         return await self._formed(question, past, answers, fence)
+
+    async def _together(
+        self, question: WindowQuestion, known: Mapping[str, Snapshot], fence: str
+    ) -> WindowAnswers[ExtractedFacts] | None:
+        """Return the facts of a call that forms the reflections, too; None where each kind needs its own.
+
+        A dead letter that is sent again asks for its facts alone.
+        """
+        reflecting = await self._questions.of_reflections(question)
+        if reflecting is None or question.delivery.sent_again:
+            return None
+        material = MemoryMaterial(
+            self._material(question), reflection_material(reflecting, (), known, self._limits)
+        )
+
+        def shortcoming(answer: ExtractedMemory) -> str | None:
+            return too_few(answer.facts, material.facts.scopes) or too_few(
+                answer.reflections, material.reflections.scopes
+            )
+
+        prompt = prompts.memory_extraction(material, fence)
+        answered = await self._questions.ask_together(question, prompt, shortcoming)
+        if answered is None:
+            return None
+        facts = Answered(ExtractedFacts(facts=answered.value.facts), answered.call, answered.provider)
+        return taken_from(question, facts, len(answered.value.reflections))
 
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
@@ -135,7 +183,7 @@ class FactExtraction:
             for item in stated:
                 if item.scope in past:
                     assignment.leave_out("expired", item.sources)
-            call = shared_call(answered.call, len(assigned))
+            call = shared_call(answered.call, len(assigned) + answers.beside)
             numbered = enumerate(assigned, answers.first + len(facts))
             facts += [_fact(item, number, question.window, call) for number, item in numbered]
         count_extracted(STAGE, len(facts), assignment.counts)
@@ -146,7 +194,7 @@ class FactExtraction:
                 "not_shared": tuple(assignment.dropped),
                 "left_out": tuple(assignment.left_out),
                 "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
-                "call": answers.call and shared_call(answers.call, len(facts)),
+                "call": answers.call and shared_call(answers.call, len(facts) + answers.beside),
             }
         )
         return answers.decision([extracted, *proposals_of(extracted)], question.delivery)

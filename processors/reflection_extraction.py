@@ -6,42 +6,42 @@ Never skipped for want of facts: the session's reflections are always formed.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import partial
 from hashlib import blake2b
 
-from eden_memory.access.visible import private_keys
-from eden_memory.directory.participants import Streams, given_to_all
+from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
-from eden_memory.formation.prompt_material import ReflectionMaterial, ScopeBrief
+from eden_memory.formation.prompt_material import ScopeBrief
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import (
     SHARED_ROLES,
     AssignedItem,
     is_private,
     known_of,
-    of_authors,
     too_few,
 )
 from eden_memory.formation.window_question import (
+    TOGETHER,
     Check,
     SharingRules,
     WindowAnswers,
     WindowQuestion,
     WindowQuestions,
     asking_about,
+    known_of_window,
+    reflection_material,
     shared_call,
+    taken_from,
 )
 from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
-from eden_memory.models.question import LanguageModel, Prompt
-from eden_memory.schemas.answers import StatedReflections
-from eden_memory.schemas.documents import Snapshot
+from eden_memory.models.question import Answered, KeptAnswers, LanguageModel, Prompt
+from eden_memory.schemas.answers import ExtractedMemory, StatedReflections
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
-from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.windows.formation_requests import Windows
@@ -59,6 +59,7 @@ class ReflectionExtraction:
         streams: Streams,
         snapshots: Snapshots,
         model: LanguageModel,
+        kept: KeptAnswers,
         forgetting: ForgottenMarks,
         fence: Fence,
         sharing: SharingRules,
@@ -77,7 +78,7 @@ class ReflectionExtraction:
             demote_names=demote_names,
             shared_roles=shared_roles,
         )
-        self._streams, self._snapshots, self._model = streams, snapshots, model
+        self._streams, self._snapshots, self._kept = streams, snapshots, kept
         self._forgetting, self._fence, self._limits = forgetting, fence, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Decision:
@@ -89,7 +90,7 @@ class ReflectionExtraction:
         window = extracted.window
         if not window.messages or "reflections" not in window.forms:
             return session_closed(delivery, extracted, 0)
-        known = await self._known(window)
+        known = await known_of_window(window, self._streams, self._snapshots)
         asking = asking_about(window, delivery, STAGE, "reflections")
         before = () if self._limits.short_prompts else window.before  # the short prompt shows none
         question = await self._questions.about(
@@ -100,40 +101,38 @@ class ReflectionExtraction:
         fence = self._fence.around(f"{STAGE}/{window.agent_id}")  # the prompt's beginning is cached by it
 
         def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[StatedReflections]]:
-            material, own = self._material(part, extracted, known), part.scopes.own_prompt
+            gone = partial(part.marks.gone_in, part.window)
+            facts = (fact.text for fact in extracted.facts if not any(map(gone, fact.sources)))
+            material = reflection_material(part, facts, known, self._limits)
+            own = part.scopes.own_prompt
             short = self._limits.short_prompts
             prompt = prompts.reflection_extraction(material, fence, short=short, own=own)
             return prompt, partial(_shortcoming, scopes=material.scopes)
 
-        answers = await self._questions.ask(question, StatedReflections, asks_of)
+        answers = await self._taken(question, extracted)
+        if answers is not None:
+            fence = self._fence.around(f"{TOGETHER}/{window.agent_id}")
+        else:
+            answers = await self._questions.ask(question, StatedReflections, asks_of)
         formed = await self._formed(question, answers, fence)
         of_session = sum(reflection.scope.kind == "session" for reflection in formed)
         closed = session_closed(delivery, extracted, of_session)
         return answers.decision([*formed, *closed], delivery)
 
-    async def _known(self, window: Window) -> dict[str, Snapshot]:
-        """Return the snapshots of the window's scopes, as far as all who take part may hear of them."""
-        streams = await self._streams.of(window.agent_id)
-        shards = {name: stream for name, stream in streams.items() if stream.shard is not None}
-        private = private_keys(window.scopes, shards, window.sharing)
-        told = (scope for scope in window.scopes if scope.kind != "user" or not of_authors(window))
-        return await self._snapshots.without_users([scope.key for scope in told], private)
-
-    def _material(
-        self, question: WindowQuestion, extracted: FactsExtracted, known: Mapping[str, Snapshot]
-    ) -> ReflectionMaterial:
-        gone = partial(question.marks.gone_in, question.window)
-        facts = (fact for fact in extracted.facts if not any(map(gone, fact.sources)))
-        return ReflectionMaterial(
-            lines=question.transcript.own,
-            scopes=question.scopes.for_reflections(known, question.marks),
-            facts=tuple(fact.text for fact in facts),
-            words=self._limits.reflection_words,
-            language=self._limits.language,
-            before=question.transcript.before,
-            taken_back=question.taken_back,
-            given=given_to_all(question.window.session_id),
-        )
+    async def _taken(
+        self, question: WindowQuestion, extracted: FactsExtracted
+    ) -> WindowAnswers[StatedReflections] | None:
+        """Return the reflections that the call for the window's facts brought, if it was asked for them."""
+        call = extracted.call
+        if call is None or call.prompt != prompts.MEMORY_EXTRACTION:
+            return None
+        kept = await self._kept.answered(call.call_id, ExtractedMemory)
+        if kept is None or kept.shown != question.transcript.shown:
+            return None  # a message that it showed was forgotten since
+        both = kept.answered.value
+        reflections = StatedReflections(reflections=both.reflections)
+        answered = Answered(reflections, kept.answered.call, kept.answered.provider)
+        return taken_from(question, answered, len(both.facts))
 
     async def _formed(
         self, question: WindowQuestion, answers: WindowAnswers[StatedReflections], fence: str
@@ -147,7 +146,7 @@ class ReflectionExtraction:
         for answered in answers.answers:
             judge = await self._questions.may_judge(answered)
             assigned = assignment.assign(answered.value.reflections, marks, judge=judge)
-            call = shared_call(answered.call, len(assigned))
+            call = shared_call(answered.call, len(assigned) + answers.beside)
             for item in assigned:
                 position = answers.first + by_scope[item.scope.key]
                 by_scope[item.scope.key] += 1

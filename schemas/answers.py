@@ -119,6 +119,13 @@ class StatedReflections(ModelAnswer):
     reflections: Annotated[list[StatedReflection], MOST_ITEMS]
 
 
+class ExtractedMemory(ModelAnswer):
+    """Answer of `memory-extraction`."""
+
+    facts: Annotated[list[StatedFact], MOST_ITEMS]
+    reflections: Annotated[list[StatedReflection], MOST_ITEMS]
+
+
 class ConsolidatedText(ModelAnswer):
     """Answer of `consolidation`."""
 

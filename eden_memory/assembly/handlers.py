@@ -192,6 +192,7 @@ class Handlers:
             FACT_EXTRACTION: FactExtraction(
                 self._trigger,
                 self.streams,
+                self._snapshots,
                 models.language_model,
                 self._forgotten,
                 fence,
@@ -206,6 +207,7 @@ class Handlers:
                 self.streams,
                 self._snapshots,
                 models.language_model,
+                models.kept_answers,
                 self._forgotten,
                 fence,
                 self._sharing,
@@ -317,6 +319,7 @@ def settings_version(settings: Settings) -> str:
             ),
             settings.limits.model_dump_json(),
             settings.llm,
+            settings.formation_calls,
             settings.embedder or "",
             *prompts.versions(short=settings.models.prompts == "short"),
         )

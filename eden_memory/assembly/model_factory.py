@@ -30,7 +30,7 @@ from eden_memory.models.guard import Guard
 from eden_memory.models.judging import CallBudget
 from eden_memory.models.local_embedder import LocalEmbedder
 from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.question import Asking, Embedder, LanguageModel
+from eden_memory.models.question import Asking, Embedder, KeptAnswers, LanguageModel
 from eden_memory.models.stored_answers import AnswerStore
 from eden_memory.names import ORIGINAL
 from eden_memory.settings import Settings
@@ -72,7 +72,9 @@ class Models:
         self._budget = CallBudget()
         self._pings = Pings(self._accounts, cost)
         self._guards: dict[str, Guard] = {}
-        self.language_model: LanguageModel = self._language_model()
+        asking = self._language_model()
+        self.language_model: LanguageModel = asking
+        self.kept_answers: KeptAnswers = asking
         self.embedder: Embedder = self._embedder()
 
     def introduce(self) -> None:
@@ -94,7 +96,7 @@ class Models:
         if self._providers is not None:
             await self._providers.close()
 
-    def _language_model(self) -> LanguageModel:
+    def _language_model(self) -> AskingModel:
         models = self._settings.models
         chat = Chat(self._accounts, self._cost, self._budget, log_prompts=models.log_prompts)
         router = Router(self._choose, self._guard, self._pings.chat, models.effort)

@@ -202,6 +202,10 @@ class AnswerFile:
         """Return those of the answers that are stored, by id."""
         return {name: self._answers[name] for name in ids if name in self._answers}
 
+    async def of_call(self, call_id: str) -> Answer | None:
+        """Return the answer that a call brought, if it is stored."""
+        return self.calls.get(call_id)
+
     async def keep(self, answer: Answer) -> Answer:
         """Store an answer; if one is stored under its id, return that instead."""
         if answer.id not in self._answers:

@@ -121,6 +121,14 @@ class ReflectionMaterial:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryMaterial:
+    """The values of the prompt `memory-extraction`: both materials show the same messages."""
+
+    facts: FactMaterial
+    reflections: ReflectionMaterial
+
+
+@dataclass(frozen=True, slots=True)
 class ConsolidationMaterial:
     """The values of the prompt `consolidation`."""
 
@@ -158,12 +166,14 @@ TOKENS_OF_AN_ITEM = 60
 """Its scope, its message numbers, its reason, and the JSON around them."""
 
 
-def longest_answer(material: Material) -> int:
+def longest_answer(material: Material | MemoryMaterial) -> int:
     """Return the tokens of the longest answer within the limits that the prompt states."""
     if isinstance(material, ConsolidationMaterial):
         return _items(1, material.words)
     if isinstance(material, FactMaterial):
         return _items(material.most, material.words)
+    if isinstance(material, MemoryMaterial):
+        return longest_answer(material.facts) + longest_answer(material.reflections)
     if isinstance(material, DecisionMaterial):
         return _items(len(material.new), material.words)
     if isinstance(material, PropagationMaterial):

@@ -14,6 +14,7 @@ from eden_memory.errors import PermanentError
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import (
     FactMaterial,
+    MemoryMaterial,
     PropagationMaterial,
     ReflectionMaterial,
     ScopeBrief,
@@ -27,6 +28,7 @@ from eden_memory.models.providers import Providers
 from eden_memory.models.question import Prompt, Role
 from eden_memory.schemas.answers import (
     ExtractedFacts,
+    ExtractedMemory,
     JudgedItem,
     JudgedReflections,
     ShownAlike,
@@ -91,6 +93,8 @@ class JudgingCall:
     own: str | None = None
     alike: bool = False
     """Whether others must show the same before it is propagated."""
+    together: bool = False
+    """Whether it asks for facts and reflections at once."""
 
 
 def judging_models(
@@ -103,6 +107,8 @@ def judging_models(
     tried: dict[Role, dict[str, JudgingCall]] = {
         role: {prompt: JudgingCall(role)} for role, prompt in used.items()
     }
+    if settings.formation_limits.one_call:
+        tried["facts"][prompts.MEMORY_EXTRACTION] = JudgingCall("facts", together=True)
     if settings.memory.propagation or any(stream.propagation for stream in streams):
         tried[PROPAGATION] = {prompts.PROPAGATION: JudgingCall(PROPAGATION)}
         if any((stream.propagation_from or 1) > 1 for stream in streams):
@@ -122,9 +128,14 @@ def judging_models(
         # A narrow scope's model answers for the broad ones of its call, too; one with an own prompt is asked alone.
         counts = stream.scope in WIDE if own else model and (role, stream.scope) != ("facts", "session")
         if stream.active and counts:
-            prompt = used[role] if own is None else prompts.own_name(named[role], own)
-            judging = JudgingCall(role, label(stream) if own else "agent", own)
-            asked += [(chosen(role, tier, settings, model), prompt, judging) for tier in (0, 1)]
+            by_prompt = tried[role]
+            if own:
+                by_prompt = {prompts.own_name(named[role], own): JudgingCall(role, label(stream), own)}
+            asked += [
+                (chosen(role, tier, settings, model), prompt, judging)
+                for tier in (0, 1)
+                for prompt, judging in by_prompt.items()
+            ]
     found: dict[tuple[str, str, str], JudgingCall] = {}
     for choice, prompt, judging in asked:
         if choice.provider != OFFLINE and choice.model:
@@ -210,7 +221,10 @@ async def _shared(
             (item, [item.reflection]) for item in value.propagated
         ]
     else:
-        stated = value.facts if isinstance(value, ExtractedFacts) else value.reflections
+        stated = [
+            *(value.reflections if not isinstance(value, ExtractedFacts) else ()),
+            *(value.facts if not isinstance(value, StatedReflections) else ()),
+        ]
         every = range(1, len(batch) + 1)
         judged = [(item, item.messages or every) for item in stated if item.scope == judging.label]
     open_items = (
@@ -221,7 +235,9 @@ async def _shared(
 
 def _asked(
     judging: JudgingCall, batch: Sequence[TriedStatement], *, short: bool
-) -> tuple[Prompt, type[ExtractedFacts | StatedReflections | JudgedReflections | ShownAlike]]:
+) -> tuple[
+    Prompt, type[ExtractedFacts | StatedReflections | ExtractedMemory | JudgedReflections | ShownAlike]
+]:
     if judging.role == PROPAGATION:
         texts = tuple(statement.text for statement in batch)
         material = PropagationMaterial("agent", texts, WORDS, others=texts if judging.alike else None)
@@ -230,10 +246,12 @@ def _asked(
     most, own = 2 * len(batch), judging.own
     labels = ("agent", "user", "session") if own is None else (judging.label,)
     scopes = tuple(ScopeBrief(name, most=most) for name in labels)
-    if judging.role == "facts":
-        extracting = FactMaterial(lines, scopes[:2], most, WORDS)
-        return prompts.fact_extraction(extracting, FENCE, short=short, own=own), ExtractedFacts
+    extracting = FactMaterial(lines, scopes[:2], most, WORDS)
     reflecting = ReflectionMaterial(lines, scopes, (), WORDS)
+    if judging.together:
+        return prompts.memory_extraction(MemoryMaterial(extracting, reflecting), FENCE), ExtractedMemory
+    if judging.role == "facts":
+        return prompts.fact_extraction(extracting, FENCE, short=short, own=own), ExtractedFacts
     return prompts.reflection_extraction(reflecting, FENCE, short=short, own=own), StatedReflections
 
 

@@ -1,19 +1,21 @@
 """The question of both extractions about a window: its transcript, its scopes, and on whose behalf it asks.
 
 One call asks about all scopes but those with a prompt of their own, which have a call each. After two invalid answers
-there is one call for each scope; of a single scope, one for each half of the window.
+there is one call for each scope; of a single scope, one for each half of the window. With EDEN_FORMATION_CALLS=one
+the first extraction asks for reflections, too, and the second takes them from its answer.
 """
 
 from asyncio import gather
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, Protocol, cast
 
-from eden_memory.access.visible import WIDE
-from eden_memory.directory.participants import Streams
+from eden_memory.access.visible import WIDE, private_keys
+from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.errors import PermanentError, ProviderError, Splits
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
+from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import one_line
 from eden_memory.formation.scope_assignment import (
     SHARED_ROLES,
@@ -24,10 +26,12 @@ from eden_memory.formation.scope_assignment import (
 )
 from eden_memory.formation.transcript import Transcript, transcript
 from eden_memory.limits import FormationLimits, label_of
+from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import EXTRACTION_SPLITS
 from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt, Role, unit_of
 from eden_memory.names import hashed
-from eden_memory.schemas.answers import StatedFact, StatedReflection
+from eden_memory.schemas.answers import ExtractedMemory, StatedFact, StatedReflection
+from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call, MessageRef
@@ -142,6 +146,8 @@ class WindowQuestion:
         return QuestionPart(name, question, tuple(place + 1 for place in places))
 
 
+TOGETHER = "together"
+"""The name of the part that is asked for facts and reflections at once."""
 Check = Callable[[A], str | None]
 AsksOf = Callable[[WindowQuestion], tuple[Prompt, Check[A] | None]]
 """The prompt of a question, or of a part of it, and the check of the answer."""
@@ -221,6 +227,8 @@ class WindowAnswers(Generic[A]):
     """The number of the first item."""
     failed: str | None = None
     """Why parts of it have no answer."""
+    beside: int = 0
+    """Items of the other kind that the same call brought, which share its cost."""
 
     @property
     def call(self) -> Call | None:
@@ -312,6 +320,29 @@ class WindowQuestions:
         found = await (self._collected(wanted, ask) if len(wanted) > 1 else ask(wanted[0]))
         return replace(found, first=times * NUMBERS_OF_A_TRY + 1)
 
+    async def ask_together(
+        self, question: WindowQuestion, prompt: Prompt, check: Check[ExtractedMemory]
+    ) -> Answered[ExtractedMemory] | None:
+        """Return the facts and reflections of a window from one call; None after two invalid answers."""
+        part = question.part(TOGETHER, question.scopes.all, question.every)
+        try:
+            return await self._model.ask(prompt, ExtractedMemory, replace(part.asking, splits=True), check)
+        except Splits:
+            EXTRACTION_SPLITS.labels(question.asking.stage).inc()
+            return None
+
+    async def of_reflections(self, question: WindowQuestion) -> WindowQuestion | None:
+        """Return the question about reflections with the same messages; None where it needs a call of its own."""
+        window = question.window
+        streams = await self._streams.of(window.agent_id)
+        limited = Scopes.of(
+            window.scopes, streams, self._limits, kind="reflections", of_authors=of_authors(window)
+        )
+        own = (limited.own_prompt, question.scopes.own_prompt)
+        if "reflections" not in window.forms or own != (None, None) or limited.model != question.scopes.model:
+            return None
+        return replace(question, scopes=limited)
+
     async def _missing(self, group: QuestionPart, times: int) -> list[QuestionPart]:
         """Return the parts of a group without an answer so far: all of it where none has one."""
         parts, whole = group.parts(), await self._earlier(group, times)
@@ -370,6 +401,38 @@ class WindowQuestions:
     async def may_judge(self, answered: Answered[A]) -> bool:
         """Return whether an answer's judgement may share what users said; the offline rules' may."""
         return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
+
+
+def taken_from(question: WindowQuestion, answered: Answered[A], beside: int) -> WindowAnswers[A]:
+    """Return the items of one kind from an answer that holds both; `beside`: how many of the other kind."""
+    part = question.part(TOGETHER, question.scopes.all, question.every)
+    first = question.delivery.sent_again * NUMBERS_OF_A_TRY + 1
+    return WindowAnswers([part.of_window(answered)], first, beside=beside)
+
+
+async def known_of_window(window: Window, streams: Streams, snapshots: Snapshots) -> dict[str, Snapshot]:
+    """Return the snapshots of a window's scopes, as far as all who take part may hear of them."""
+    of_agent = await streams.of(window.agent_id)
+    shards = {name: stream for name, stream in of_agent.items() if stream.shard is not None}
+    private = private_keys(window.scopes, shards, window.sharing)
+    told = (scope for scope in window.scopes if scope.kind != "user" or not of_authors(window))
+    return await snapshots.without_users([scope.key for scope in told], private)
+
+
+def reflection_material(
+    question: WindowQuestion, facts: Iterable[str], known: Mapping[str, Snapshot], limits: FormationLimits
+) -> ReflectionMaterial:
+    """Return what the prompt for reflections shows: the messages, what is known of each scope, and new facts."""
+    return ReflectionMaterial(
+        lines=question.transcript.own,
+        scopes=question.scopes.for_reflections(known, question.marks),
+        facts=tuple(facts),
+        words=limits.reflection_words,
+        language=limits.language,
+        before=question.transcript.before,
+        taken_back=question.taken_back,
+        given=given_to_all(question.window.session_id),
+    )
 
 
 def _is_valid(earlier: Earlier | None) -> bool:

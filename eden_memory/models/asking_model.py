@@ -45,7 +45,7 @@ from eden_memory.models.provider_calls import (
     Tokens,
     Trial,
 )
-from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt
+from eden_memory.models.question import A, Answered, Asking, Earlier, Kept, LanguageModel, Prompt
 from eden_memory.models.stored_answers import AnswerStore, chain_of, exhausted, first_key, next_key
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.documents import Answer
@@ -331,6 +331,14 @@ class AskingModel:
         answered = any(kept.invalid is None for kept in chain)
         return Earlier(chain[0].shown, exhausted=exhausted(chain), answered=answered)
 
+    async def answered(self, call_id: str, answer: type[A]) -> Kept[A] | None:
+        """Return what a call brought; None if its answer is kept no longer, or is another one's."""
+        kept = await self._answers.of_call(call_id)
+        found = None if kept is None else await read(kept.text or "", answer)
+        if kept is None or isinstance(found, str | None):
+            return None
+        return Kept(Answered(found[0], _call(kept), kept.provider), kept.shown)
+
     async def ask(
         self,
         prompt: Prompt,
@@ -519,4 +527,4 @@ def _call(kept: Answer) -> Call:
 def _items(value: ModelAnswer) -> int:
     """The number of facts, reflections or decisions in an answer."""
     lists = [cast("list[object]", field) for field in vars(value).values() if isinstance(field, list)]
-    return len(lists[0]) if lists else 1
+    return sum(map(len, lists)) if lists else 1

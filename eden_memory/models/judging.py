@@ -77,7 +77,7 @@ def readable(text: str, answer: type[A]) -> tuple[A, int] | str:
     value = parsed(text, answer)
     if not isinstance(value, str):
         return _each_once(value), 0
-    of_items = _items_of(answer) is not None
+    of_items = bool(_lists_of(answer))
     found = (
         _by_item(said, answer, repaired=repaired) for said, repaired in _repaired(text, of_items=of_items)
     )
@@ -117,38 +117,45 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _by_item(found: Any, answer: type[A], *, repaired: bool) -> tuple[A, int] | None:
     """Return an answer of the items that are valid, with the number of the others; None if none is."""
-    if (items := _items_of(answer)) is None:
+    if not (lists := _lists_of(answer)):
         value = _valid(found, answer, repaired=repaired)
         return None if value is None else (value, 0)
-    name, kind = items
-    stated: list[Any] = []
-    for part in cast("list[Any]", found) if isinstance(found, list) else [found]:
-        held = cast("dict[str, Any]", part).get(name, part) if isinstance(part, dict) else part
-        stated += cast("list[Any]", held) if isinstance(held, list) else [held]
-    read_items = [_valid(fields, kind, repaired=repaired) for fields in stated]
-    valid = [item for item in read_items if item is not None]
-    if not valid and (stated or repaired):
+    parts = cast("list[Any]", found) if isinstance(found, list) else [found]
+    if len(lists) > 1 and not all(isinstance(part, dict) and lists.keys() <= part.keys() for part in parts):
         return None
-    return _each_once(answer.model_validate({name: valid})), len(stated) - len(valid)
+    stated = {name: [held for part in parts for held in _held(part, name)] for name in lists}
+    valid: dict[str, list[ModelAnswer]] = {}
+    for name, kind in lists.items():
+        read_items = (_valid(fields, kind, repaired=repaired) for fields in stated[name])
+        valid[name] = [item for item in read_items if item is not None]
+    kept, said = (sum(map(len, items.values())) for items in (valid, stated))
+    if not kept and (said or repaired):
+        return None
+    return _each_once(answer.model_validate(valid)), said - kept
+
+
+def _held(part: Any, name: str) -> list[Any]:
+    """Return what a part of an answer holds under a name; a part without it is an item itself."""
+    held = cast("dict[str, Any]", part).get(name, part) if isinstance(part, dict) else part
+    return cast("list[Any]", held) if isinstance(held, list) else [held]
 
 
 def _each_once(value: A) -> A:
     """Return an answer without the items that repeat earlier ones: a small model may repeat itself without an end."""
-    if (items := _items_of(type(value))) is None:
-        return value
-    stated = cast("list[ModelAnswer]", getattr(value, items[0]))
-    first: dict[str, ModelAnswer] = {}
-    for item in stated:
-        first.setdefault(repr(item), item)
-    return value.model_copy(update={items[0]: [*first.values()]})
+    once: dict[str, list[ModelAnswer]] = {}
+    for name in _lists_of(type(value)):
+        first: dict[str, ModelAnswer] = {}
+        for item in cast("list[ModelAnswer]", getattr(value, name)):
+            first.setdefault(repr(item), item)
+        once[name] = [*first.values()]
+    return value.model_copy(update=once) if once else value
 
 
-def _items_of(answer: type[ModelAnswer]) -> tuple[str, type[ModelAnswer]] | None:
-    """Return the name of an answer's list and the class of its items; None for an answer without a list."""
-    (name, field), *others = answer.model_fields.items()
-    return (
-        None if others or get_origin(field.annotation) is not list else (name, get_args(field.annotation)[0])
-    )
+def _lists_of(answer: type[ModelAnswer]) -> dict[str, type[ModelAnswer]]:
+    """Return the class of the items by the name of their list; of an answer with other fields, nothing."""
+    fields = {name: field.annotation for name, field in answer.model_fields.items()}
+    lists = all(get_origin(annotation) is list for annotation in fields.values())
+    return {name: get_args(annotation)[0] for name, annotation in fields.items()} if lists else {}
 
 
 def _valid(found: Any, kind: type[A], *, repaired: bool) -> A | None:
@@ -187,10 +194,10 @@ def complete_items(text: str, answer: type[A]) -> tuple[A, int] | str:
     An item that was cut off in a list of numbers without an end is complete but for these. Items in a thought that
     was cut off are drafts.
     """
-    items, answered = _items_of(answer), THOUGHT.sub("", text)
-    if items is None or answered.lstrip().lower().startswith("<think"):
+    names, answered = list(_lists_of(answer)), THOUGHT.sub("", text)
+    if len(names) != 1 or answered.lstrip().lower().startswith("<think"):
         return TRUNCATED
-    name, _ = items
+    (name,) = names
     for said, repaired in _cut_off(answered):
         stated = cast("dict[str, Any]", said).get(name) if isinstance(said, dict) else None
         if isinstance(stated, list):

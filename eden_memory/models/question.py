@@ -103,6 +103,14 @@ class Earlier:
     """One of its answers is valid."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[A]):
+    """The answer that an earlier call brought, and the ids behind the numbers that it was shown."""
+
+    answered: Answered[A]
+    shown: tuple[str, ...]
+
+
 class Reranker(Protocol):
     """Judges texts against a query, both read together."""
 
@@ -126,6 +134,14 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
         """One vector for each text, in order, each of length 1; ProviderError, PermanentError."""
+        ...
+
+
+class KeptAnswers(Protocol):
+    """Answers of earlier calls."""
+
+    async def answered(self, call_id: str, answer: type[A]) -> Kept[A] | None:
+        """Return what a call brought; None if its answer is kept no longer, or is another one's."""
         ...
 
 

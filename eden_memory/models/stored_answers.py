@@ -103,6 +103,10 @@ class AnswerStore(Protocol):
         """Those of the answers that are kept, by id, in one query."""
         ...
 
+    async def of_call(self, call_id: str) -> Answer | None:
+        """The answer that a call brought, if it is kept."""
+        ...
+
     async def keep(self, answer: Answer) -> Answer:
         """Store it until that is confirmed; what is stored under its id already is returned in its place."""
         ...
@@ -129,6 +133,10 @@ class Forwarding:
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
         """As the store."""
         return await self._answers.find(ids)
+
+    async def of_call(self, call_id: str) -> Answer | None:
+        """As the store."""
+        return await self._answers.of_call(call_id)
 
     async def keep(self, answer: Answer) -> Answer:
         """As the store."""
@@ -182,6 +190,11 @@ class MongoAnswers:
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
         """Those of the answers that are kept, by id; look-ups of the same moment share a query."""
         return await self._of_ids.get(ids)
+
+    async def of_call(self, call_id: str) -> Answer | None:
+        """The answer that a call brought, if it is kept: the call's id begins the answer's own, in hexadecimal."""
+        found = await self._answers.find_one({"_id": {"$gte": call_id, "$lt": f"{call_id}g"}})
+        return None if found is None else _answer(found)
 
     async def keep(self, answer: Answer) -> Answer:
         """Store it until that is confirmed; what is stored under its id already is returned in its place."""

@@ -1,8 +1,8 @@
 """Prompt tokens at full price and from the provider's cache, by provider, with memory that is new and that has grown.
 
-`python -m tests.bench.tokens [--windows N] [--of MODEL …]`. Private servers; the model server speaks each
-provider's format and caches prompts as that provider documents it. 4 users talk with one agent in 10 windows each,
-whose memory they share. "Grown": each consolidation writes a text of all words allowed, and each window says
+`python -m tests.bench.tokens [--windows N] [--of MODEL …] [--calls two|one …]`. Private servers; the model server
+speaks each provider's format and caches prompts as that provider documents it. 4 users talk with one agent in 10
+windows each, whose memory they share. "Grown": each consolidation writes a text of all words allowed, and each window says
 something of the agent.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from tests.bench.formation_load import conversations
@@ -38,9 +39,9 @@ def grown_script(asked: Asked) -> Said:
     if asked.kind == "consolidation":
         words = min(int(found.replace(",", "")) for found in LIMIT.findall(asked.system))
         return {"text": " ".join(f"word{number % 97}" for number in range(words))}
-    if asked.kind == "reflections" and "agent" in asked.labels:
+    if asked.kind in ("reflections", "memory") and "agent" in asked.labels:
         stated = {"text": "The project follows its plan.", "scope": "agent", "messages": [1]}
-        return {"reflections": [*answer["reflections"], stated]}
+        return {**answer, "reflections": [*answer["reflections"], stated]}
     return answer
 
 
@@ -61,6 +62,7 @@ def describe(report: Report, name: str, done: Run) -> None:
     known = [call.cost_usd for call in chats if call.cost_usd is not None]
     found = {
         "prompt_tokens_per_1000": prompt,
+        "calls_per_1000": len(chats) / thousand,
         "cached_per_1000": cached,
         "full_price_per_1000": prompt - cached,
         "full_price_per_fact": (prompt - cached) * thousand / max(len(done.formed.markers), 1),
@@ -71,6 +73,7 @@ def describe(report: Report, name: str, done: Run) -> None:
     report.rows += [
         Row(f"{name}: full-price tokens per 1,000", found["full_price_per_1000"], "tokens", GOAL, "aim"),
         Row("all prompt tokens", prompt, "tokens"),
+        Row("calls per 1,000 messages", found["calls_per_1000"], "calls", 50.0, "aim of one call"),
         Row("full-price tokens per fact that is remembered", found["full_price_per_fact"], "tokens"),
         Row("cost per 1,000 messages", found["usd_per_1000"], "USD"),
     ]
@@ -84,15 +87,16 @@ def describe(report: Report, name: str, done: Run) -> None:
 
 
 async def formed(
-    servers: TestServers, models: ModelServerProcess, provider: str, model: str, windows: int
+    servers: TestServers, models: ModelServerProcess, provider: str, model: str, windows: int, calls: str
 ) -> Run:
-    """Form all conversations by a provider's model."""
+    """Form all conversations by a provider's model, with so many calls for a window's facts and reflections."""
     load = list(conversations(USERS, windows * WINDOW))
-    return await run(servers, models, load, None, settings(provider, model, models))
+    chosen = settings(provider, model, models) | {"EDEN_FORMATION_CALLS": calls}
+    return await run(servers, models, load, None, chosen)
 
 
-async def measure(windows: int, names: Sequence[str]) -> Report:
-    """Run these models with both memories."""
+async def measure(windows: int, names: Sequence[str], calls: Sequence[str]) -> Report:
+    """Run these models with both memories, and with two calls or one for each window."""
     report = Report("tokens", f"prompt tokens of {USERS * windows * WINDOW:,} messages")
     scripts = {"new memory": None, "grown memory": "tests.bench.tokens:grown_script"}
     with (
@@ -101,9 +105,9 @@ async def measure(windows: int, names: Sequence[str]) -> Report:
     ):
         for memory, script in scripts.items():
             with model_server_process(script, base_seconds=0.2) as models:
-                for name in names:
-                    done = await formed(servers, models, *MODELS[name], windows)
-                    describe(report, f"{name}, {memory}", done)
+                for name, of in product(names, calls):
+                    done = await formed(servers, models, *MODELS[name], windows, of)
+                    describe(report, f"{name}, {memory}{', one call' if of == 'one' else ''}", done)
     return report
 
 
@@ -112,8 +116,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=WINDOWS_EACH, help="of each user")
     parser.add_argument("--of", action="append", choices=MODELS, help="of these models alone")
+    parser.add_argument(
+        "--calls", action="append", choices=["two", "one"], help="only so many for each window"
+    )
     given = parser.parse_args()
-    asyncio.run(measure(given.windows, given.of or list(MODELS))).show()
+    asyncio.run(measure(given.windows, given.of or list(MODELS), given.calls or ["two", "one"])).show()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from typing import Any, Literal
 from tests.model_server.config import FaultName
 from tests.model_server.wire import Chat
 
-Kind = Literal["facts", "decisions", "reflections", "consolidation", "propagation", "check", "unknown"]
+Kind = Literal[
+    "facts", "decisions", "reflections", "memory", "consolidation", "propagation", "check", "unknown"
+]
 FIELDS: dict[str, Kind] = {
     "facts": "facts",
     "decisions": "decisions",
@@ -88,6 +90,8 @@ def _kind(chat: Chat) -> Kind:
     table, text = TITLES, f"{chat.system}\n{chat.user}"
     if chat.schema is not None:
         table, text = FIELDS, " ".join(chat.schema.get("properties") or {})
+        if {"facts", "reflections"} <= set(text.split()):
+            return "memory"
     for word, kind in table.items():
         if re.search(rf"\b{word}\b", text):
             return kind
@@ -180,6 +184,7 @@ ANSWERS: dict[Kind, Callable[[Asked], Said]] = {
     "facts": marked_facts,
     "decisions": no_decisions,
     "reflections": three_reflections,
+    "memory": lambda asked: {**marked_facts(asked), **three_reflections(asked)},
     "consolidation": merged,
     "propagation": lambda _: {"propagated": []},
     "check": lambda _: {"works": True},

@@ -94,6 +94,8 @@ TOP = {
     "endpoint",
     "embedder": "`local`, `multilingual`, `openai`, `google` or a URL; unset: the provider of `EDEN_LLM` if it has "
     "one, else local",
+    "formation_calls": "`two`; or `one`: a window's facts and reflections in one call of the model for facts "
+    "([what that costs](../cost.md#one-call-or-two)); not with `EDEN_MODELS_PROMPTS=short`",
 }
 """Settings that belong to no group; in `eden.toml` they stand above the first one."""
 REMEMBER = (

@@ -12,13 +12,16 @@ from eden_memory.formation import prompt_material as material
 from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, judge, reflections
 from eden_memory.limits import cut_at_sentence, words_of
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
-from eden_memory.schemas.answers import ConsolidatedText, ModelAnswer
+from eden_memory.schemas.answers import ConsolidatedText, ExtractedMemory, ModelAnswer
 
 _RULES: dict[type, Callable[[Any], ModelAnswer]] = {
     material.FactMaterial: facts,
     material.ReflectionMaterial: reflections,
     material.ConsolidationMaterial: consolidate,
     material.DecisionMaterial: decide,
+    material.MemoryMaterial: lambda both: ExtractedMemory(
+        facts=facts(both.facts).facts, reflections=reflections(both.reflections).reflections
+    ),
     material.PropagationMaterial: judge,
 }
 

@@ -20,6 +20,7 @@ from eden_memory.formation.prompt_material import (
     DecisionMaterial,
     FactMaterial,
     Material,
+    MemoryMaterial,
     PropagationMaterial,
     ReflectionMaterial,
     TranscriptLine,
@@ -54,6 +55,8 @@ class Fence:
 FACT_EXTRACTION = "fact-extraction/5"
 FACT_DECISIONS = "fact-decisions/4"
 REFLECTION_EXTRACTION = "reflection-extraction/7"
+MEMORY_EXTRACTION = "memory-extraction/1"
+"""Facts and reflections in one call (EDEN_FORMATION_CALLS=one)."""
 CONSOLIDATION = "consolidation/6"
 PROPAGATION = "propagation/5"
 PROPAGATION_SHOWN = "propagation-shown/1"
@@ -74,6 +77,7 @@ VERSIONS = (
     FACT_EXTRACTION,
     FACT_DECISIONS,
     REFLECTION_EXTRACTION,
+    MEMORY_EXTRACTION,
     CONSOLIDATION,
     PROPAGATION,
     PROPAGATION_SHOWN,
@@ -108,6 +112,11 @@ def reflection_extraction(
     return _prompt(REFLECTION_EXTRACTION, material, fence, short=short, own=own)
 
 
+def memory_extraction(material: MemoryMaterial, fence: str) -> Prompt:
+    """Ask for the facts and reflections of a conversation at once; answered by `ExtractedMemory`."""
+    return _prompt(MEMORY_EXTRACTION, material, fence)
+
+
 def consolidation(material: ConsolidationMaterial, fence: str, own: str | None = None) -> Prompt:
     """Ask for a scope's blob with its buffer merged in; answered by `ConsolidatedText`. `own`: its instructions."""
     return _prompt(CONSOLIDATION, material, fence, own=own)
@@ -126,13 +135,13 @@ def prepare(*, short: bool = False) -> None:
 
 
 def _prompt(
-    name: str, material: Material, fence: str, *, short: bool = False, own: str | None = None
+    name: str, material: Material | MemoryMaterial, fence: str, *, short: bool = False, own: str | None = None
 ) -> Prompt:
     """Return a prompt; a scope's own instructions stand inside ours on what is data and how to answer."""
     name = SHORT.get(name, name) if short and own is None else name
     values = {slot: getattr(material, slot) for slot in material.__slots__} | {"fence": fence}
     system, called = name, name
-    if own is not None:
+    if own is not None and not isinstance(material, MemoryMaterial):
         system, called = OWN[name], own_name(name, own)
         values["own"] = own.format_map(_placeholders(material))
     return Prompt(

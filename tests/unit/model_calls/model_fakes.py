@@ -59,6 +59,9 @@ class MemoryAnswers:
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
         return {name: self.kept[name] for name in ids if name in self.kept}
 
+    async def of_call(self, call_id: str) -> Answer | None:
+        return next((one for one in self.kept.values() if one.call_id == call_id), None)
+
     async def keep(self, answer: Answer) -> Answer:
         return self.kept.setdefault(answer.id, answer)
 

@@ -119,6 +119,10 @@ class Kept:
         del ids
         return {}
 
+    async def of_call(self, call_id: str) -> Answer | None:
+        del call_id
+        return None
+
     async def keep(self, answer: Answer) -> Answer:
         return answer
 

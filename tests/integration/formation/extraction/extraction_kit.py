@@ -24,7 +24,7 @@ from eden_memory.windows.trigger_write_store import window_row
 from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, Topic, on_servers, running, settings_of
 from tests.tried_models import EVERY_MODEL_TRIED
-from tests.unit.formation.extraction.windows import FENCE, Talk, talk
+from tests.unit.formation.extraction.windows import FENCE, NOTHING_KEPT, Talk, talk
 
 OUT = ("memory.extractions", "memory.candidates", "memory.reflections")
 
@@ -76,9 +76,9 @@ class Kit(OnServers):
         forgetting = MongoForgetting(self.database, prefix)
         windows = MongoTriggerStore(self.database, prefix, Limits())
         streams, shots = MongoStreams(self.database, prefix), MongoSnapshots(self.database, prefix)
-        facts = FactExtraction(windows, streams, model, forgetting, FENCE, EVERY_MODEL_TRIED)
+        facts = FactExtraction(windows, streams, shots, model, forgetting, FENCE, EVERY_MODEL_TRIED)
         reflections = ReflectionExtraction(
-            windows, streams, shots, model, forgetting, FENCE, EVERY_MODEL_TRIED
+            windows, streams, shots, model, NOTHING_KEPT, forgetting, FENCE, EVERY_MODEL_TRIED
         )
         handlers = {
             pipeline.FACT_EXTRACTION: facts,

@@ -104,7 +104,7 @@ async def proposed(number: int, messages: Sequence[tuple[int, Said]]) -> list[De
     )
     kept = Kept({formation: replace(talk.stored, formation_id=formation, requested=requested)})
     model = ExtractionModel(stating_every_line)
-    stage = FactExtraction(kept, kept, model, kept, FENCE, kept)
+    stage = FactExtraction(kept, kept, kept, model, kept, FENCE, kept)
     events = whole(await stage([delivered(requested)]))
     found = [one for one in events if isinstance(one, FactsProposed)]
     return [delivery(f"proposed-{number}", one, READ_IN) for one in found if one.scope == USER_SCOPE]

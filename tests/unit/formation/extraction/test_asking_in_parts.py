@@ -100,10 +100,10 @@ async def run(
     kept.streams["user"] = Stream(_id="user", agent_id=AGENT, scope="user", extraction_prompt=own)
     requested = window.requested
     if of == "facts":
-        stage = FactExtraction(kept, kept, model, kept, FENCE, kept)
+        stage = FactExtraction(kept, kept, kept, model, kept, FENCE, kept)
         event: Event = requested
     else:
-        stage = ReflectionExtraction(kept, kept, kept, model, kept, FENCE, kept)
+        stage = ReflectionExtraction(kept, kept, kept, model, model, kept, FENCE, kept)
         event = FactsExtracted(cause="e0", window=requested.window(), outcome="empty")
     async with HandlerRun():
         result = await stage([delivered(event, sent_again=sent_again)])

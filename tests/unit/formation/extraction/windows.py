@@ -10,6 +10,7 @@ from eden_memory.formation.window_question import SharedKnowledge
 from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.metrics import EXTRACTION_ITEMS
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
+from eden_memory.models.question import Kept as KeptAnswer
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.answers import (
@@ -201,6 +202,16 @@ class ScriptedModel:
         return Answered(value, self.call)
 
 
+class NothingKept:
+    """No call has asked for facts and reflections at once."""
+
+    async def answered(self, call_id: str, answer: type[A]) -> KeptAnswer[A] | None:
+        return None
+
+
+NOTHING_KEPT = NothingKept()
+
+
 @dataclass
 class Kept:
     """What the stages read: windows, streams, snapshots, forgotten ids."""
@@ -260,7 +271,15 @@ class Bench:
         """What fact-extraction publishes: one FactsExtracted, and the rest."""
         kept = self.kept
         stage = FactExtraction(
-            kept, kept, self.model, kept, FENCE, kept, demote_names=self.demote_names, limits=self.limits
+            kept,
+            kept,
+            kept,
+            self.model,
+            kept,
+            FENCE,
+            kept,
+            demote_names=self.demote_names,
+            limits=self.limits,
         )
         first, *rest = whole(await stage([delivered(self.window.requested, sent_again=sent_again)]))
         assert isinstance(first, FactsExtracted)
@@ -278,6 +297,7 @@ class Bench:
             kept,
             kept,
             self.model,
+            NOTHING_KEPT,
             kept,
             FENCE,
             kept,
