@@ -100,22 +100,20 @@ def _calls_table(rows: Sequence[ReformCalls]) -> Table:
     for name in ("stage", "calls", "tokens in", "tokens out", "USD", "answers kept"):
         table.add_column(name, justify="left" if name == "stage" else "right", overflow="fold")
     for row in rows:
-        kept = "some" if row.reused is None else f"{row.reused:,}"
         tokens = f"{row.input_tokens:,}", f"{row.output_tokens:,}"
-        table.add_row(row.stage, f"{row.calls:,}", *tokens, money(row.usd), kept)
+        table.add_row(row.stage, f"{row.calls:,}", *tokens, money(row.usd), f"{row.reused:,}")
     return table
 
 
 def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
     usd, calls = total(rows), sum(row.calls for row in rows)
-    kept = sum(row.reused or 0 for row in rows)
-    most = "at most " if any(row.reused is None for row in rows) else ""
+    kept = sum(row.reused for row in rows)
     share = f", {kept / calls:.0%} of the calls have their answers already" if calls else ""
     limit = f"; it pauses at {money(cap)} USD" if cap is not None else ""
     if usd is None:
         unknown = ", ".join(row.stage for row in rows if row.usd is None)
         return f"expected: no price is known of what {unknown} asks{share}"
-    return f"expected: {most}{money(usd)} USD{share}{limit}"
+    return f"expected: {money(usd)} USD{share}{limit}"
 
 
 def money(usd: Decimal | None) -> str:

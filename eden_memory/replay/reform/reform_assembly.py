@@ -26,7 +26,7 @@ from eden_memory.names import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformCap
-from eden_memory.replay.reform.reform_calls import Capped, CountedReuse, InterceptingPublisher
+from eden_memory.replay.reform.reform_calls import CountedReuse, InterceptingPublisher
 from eden_memory.replay.reform.reform_plan import ReformPlan, streams_by_agent
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, takes, with_streams
@@ -130,10 +130,9 @@ async def reform_run(
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)
         usage = MongoUsage(database, own.names)
         intercepting = InterceptingPublisher(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-        cap = ReformCap(plan.message_usd, plan.consolidation_usd, lambda: intercepting.spent, reform.cap_usd)
-        intercepting.counted = cap.counted
+        cap = ReformCap(plan.message_usd, lambda: intercepting.spent, reform.cap_usd)
         answers: list[CountedReuse] = []
-        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", cap))
+        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/"))
         for need in OF_STAGES:
             await need.check(own, client)
         stages = await stack.enter_async_context(
@@ -185,10 +184,10 @@ async def reform_run(
         )
 
 
-def _counted(kept: list[CountedReuse], units: str, cap: ReformCap, answers: AnswerStore) -> AnswerStore:
+def _counted(kept: list[CountedReuse], units: str, answers: AnswerStore) -> AnswerStore:
     counted = CountedReuse(answers, units)
     kept.append(counted)
-    return Capped(counted, f"{units}{pipeline.CONSOLIDATION}:", cap.reserve_consolidation)
+    return counted
 
 
 async def _streams(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Streams]:
