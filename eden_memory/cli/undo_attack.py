@@ -15,9 +15,16 @@ from eden_memory.receipts.receipt import written
 from eden_memory.receipts.signing_key import signing_key, write_private
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind
+from eden_memory.unpoison.attack_rules import (
+    Attack,
+    AttackPlan,
+    CauseKind,
+    Change,
+    UndoPreview,
+    preview_of,
+    text_id,
+)
 from eden_memory.unpoison.attack_store import AttackUndo, receipt_of_undo
-from eden_memory.unpoison.undo_preview import Change, UndoPreview, preview_of, text_id
 
 SHOWN = 20
 """Memories of each kind that are listed one by one."""

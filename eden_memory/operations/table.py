@@ -19,7 +19,7 @@ from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
 from eden_memory.operations.operation import Operation, Tool
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
 from eden_memory.schemas.events.forgetting import Forgettable
-from eden_memory.unpoison.undo_preview import UndoPreview
+from eden_memory.unpoison.attack_rules import UndoPreview
 
 What = Annotated[
     Forgettable, Field(description="what it is; a user is forgotten with all agents: DELETE /v1/users/{user}")

@@ -14,8 +14,7 @@ from eden_memory.operations.writing import ForgetPermission, WriteCalls
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind
-from eden_memory.unpoison.undo_preview import UndoPreview, preview_of
+from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, UndoPreview, preview_of
 
 if TYPE_CHECKING:
     from eden_memory.unpoison.attack_store import AttackUndo

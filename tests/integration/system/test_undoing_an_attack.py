@@ -13,9 +13,8 @@ from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from eden_memory.unpoison.attack_rules import Attack
+from eden_memory.unpoison.attack_rules import Attack, preview_of
 from eden_memory.unpoison.attack_store import AttackUndo
-from eden_memory.unpoison.undo_preview import preview_of
 from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until

@@ -1,7 +1,6 @@
 """A preview names what an undo changes, without texts; it is another one as soon as something else would change."""
 
-from eden_memory.unpoison.attack_rules import Attack, AttackPlan, RestoredText, WithdrawnBlob
-from eden_memory.unpoison.undo_preview import preview_of
+from eden_memory.unpoison.attack_rules import Attack, AttackPlan, RestoredText, WithdrawnBlob, preview_of
 from tests.unit.unpoison.test_attack_rules import AGENT, BAD, GOOD, version
 
 ATTACK = Attack("session", BAD)
