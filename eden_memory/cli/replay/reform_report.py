@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.progress import TextColumn
 from rich.table import Table
@@ -31,7 +31,6 @@ from eden_memory.replay.comparing.report import (
     MemoryText,
     Run,
     ScopeDiffers,
-    StageSpending,
     TextCounts,
 )
 from eden_memory.replay.namespaces.switching import Switchover
@@ -41,6 +40,7 @@ from eden_memory.replay.reform.reform_settings import selected
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
+from eden_memory.usage.usage_store import UsageSum
 
 if TYPE_CHECKING:
     from eden_memory.evals.trial import TrialReport
@@ -161,8 +161,8 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
     return [*lines, *([f"{dead:,} steps were given up: dead letters of its topics"] if dead else [])]
 
 
-def user_edits(found: AppliedEdits) -> list[str]:
-    """Return what became of people's edits, for people."""
+def user_edits(found: AppliedEdits, most: int | None = MOST_LISTED) -> list[str]:
+    """Return what became, or would become, of people's edits, for people; `most`: edits listed, None: all."""
     additions = [additions_line(found.additions)] if found.additions else []
     if not found.settled:
         return additions
@@ -172,8 +172,9 @@ def user_edits(found: AppliedEdits) -> list[str]:
         f"{len(found.of('already')):,} there already, {len(found.of('unmatched')):,} match nothing, "
         f"{len(found.of('outdated')):,} were overtaken"
     )
-    more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
-    return [head, *(_edit_line(settled) for settled in rest[:MOST_LISTED]), *more, *additions]
+    listed = rest[:most]
+    more = [f"and {len(rest) - len(listed):,} more"] if len(rest) > len(listed) else []
+    return [head, *map(_edit_line, listed), *more, *additions]
 
 
 def carried(done: Switchover) -> list[str]:
@@ -205,8 +206,13 @@ def additions_line(found: AppliedAdditions) -> str:
 
 def _edit_line(settled: SettledEdit) -> str:
     change = settled.change
-    text = change.after or next(iter(change.before), "")
-    return f"  {settled.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"
+    texts = [*change.before[:1], *([] if change.after is None else [change.after])]
+    said = " → ".join(line(text).plain for text in texts)
+    why = f"; {settled.why}" if settled.why is not None else ""
+    if settled.text is not None:
+        why = f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
+    asked = f"{change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{why}"
+    return f"  {settled.outcome}: {change.kind} {said} ({asked})"
 
 
 def report(
@@ -246,8 +252,8 @@ def show(console: Console, report: MemoryReport) -> None:
     if report.spent:
         console.print(Padding(_cost(report), (1, 0, 0, 2), expand=False))
     if report.own is not None:
-        for part in _own(report.own, report.most):
-            console.print(part)
+        for told in ("", *user_edits(report.own, report.most)):
+            console.print(Text(told))
     for scope in report.scopes:
         console.print(Padding(_scope(scope), (1, 0, 0, 0), expand=False))
     if (more := report.scopes_different - len(report.scopes)) > 0:
@@ -283,67 +289,19 @@ def _counts(report: MemoryReport) -> Table:
 
 def _cost(report: MemoryReport) -> Group:
     table = _table("", "memory", "calls", "tokens", "USD")
-    memories = report.live, report.shadow
-    for stage, spent in sorted(report.spent.items()):
-        for at, (memory, of) in enumerate(zip(memories, (spent.live, spent.shadow), strict=True)):
-            table.add_row("" if at else stage, memory, *_money(of))
-    together = report.together
-    for at, (memory, of) in enumerate(zip(memories, (together.live, together.shadow), strict=True)):
-        table.add_row("" if at else "together", memory, *_money(of), style="bold")
+    for stage, spent in [*sorted(report.spent.items()), ("together", report.together)]:
+        style = "bold" if stage == "together" else ""
+        table.add_row(stage, report.live, *_money(spent[0]), style=style)
+        table.add_row("", report.shadow, *_money(spent[1]), style=style)
     reused = Text(f"{report.reused_answers:,} answers were found paid for already", style="dim")
     return Group(table, reused) if report.reused_answers else Group(table)
 
 
-def _money(spent: StageSpending) -> tuple[str, str, str]:
+def _money(spent: UsageSum) -> tuple[str, str, str]:
     usd = "unknown" if spent.known_usd is None else f"{spent.known_usd:.4f}"
-    more = " + unknown" if spent.known_usd is not None and spent.unpriced_calls else ""
-    return (
-        f"{spent.calls:,}",
-        f"{spent.input_tokens + spent.output_tokens:,}",
-        f"{usd}{more}",
-    )
-
-
-def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
-    counts = (
-        f"{len(own.of('applied')):,} to be applied before a switch",
-        f"{len(own.of('already')):,} there already",
-        f"{len(own.of('unmatched')):,} match nothing",
-        f"{len(own.of('outdated')):,} overtaken since",
-    )
-    if own.additions:
-        yield Text(f"\n{additions_line(own.additions)}")
-    if not own.settled:
-        return
-    yield Text(f"\nWhat people changed themselves: {', '.join(counts)}")
-    yield from _settled("matches nothing", own.of("unmatched"), most)
-    yield from _settled("overtaken", own.of("outdated"), most)
-
-
-def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Iterator[RenderableType]:
-    for found in settled[:most]:
-        yield Padding(settled_line(what, found), (0, 0, 0, 2), expand=False)
-    if most is not None and len(settled) > most:
-        yield Text(f"  and {len(settled) - most:,} more", style="dim")
-
-
-def settled_line(what: str, settled: SettledEdit) -> Text:
-    """Return a line about a user edit."""
-    change = settled.change
-    said = Text(f"{what}: ", style="yellow")
-    said.append_text(Text(f"{change.kind} ", style="bold"))
-    texts = [*change.before[:1], *([change.after] if change.after is not None else [])]
-    said.append_text(Text(" → ").join(line(text) for text in texts))
-    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(settled)})"
-    return said.append_text(Text(told, style="dim"))
-
-
-def _why(settled: SettledEdit) -> str:
-    if settled.why is not None:
-        return f"; {settled.why}"
-    if settled.text is None:
-        return ""
-    return f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
+    counts = spent.counts
+    more = " + unknown" if spent.known_usd is not None and counts["unpriced_calls"] else ""
+    return f"{counts['calls']:,}", f"{counts['input_tokens'] + counts['output_tokens']:,}", usd + more
 
 
 def _scope(scope: ScopeDiffers) -> Group:
