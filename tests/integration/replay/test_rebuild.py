@@ -42,7 +42,6 @@ async def test_a_rebuild_equals_live_says_nothing_and_finds_what_differs(kit: Re
     assert namespace is not None
     assert (namespace["state"], namespace["unreadable"]) == ("caught_up", 0)
     assert namespace["counts"] == {name: len(found) for name, found in live.items()}
-    assert all(one["reached"] >= one["end"] for one in namespace["places"] if one["end"])
 
     gone, other, extra = [one["_id"] for one in live["facts"][:3]]
     await kit.database[ANEW + "facts"].delete_one({"_id": gone})
