@@ -336,11 +336,8 @@ def _decisions(fate: MessageFate) -> Iterable[ExplainedStep]:
     name = fate.message.message_id
     for event in fate.events:
         if isinstance(event, FactChanged) and any(source.message_id == name for source in event.sources):
-            yield _decision(event.key(), event.decision, event.text, event.reason)
-
-
-def _decision(name: str, decision: str, text: str, reason: str | None) -> ExplainedStep:
-    return ExplainedStep("decision", name, None, _decided_on(decision, text, reason))
+            told = _decided_on(event.decision, event.text, event.reason)
+            yield ExplainedStep("decision", event.key(), None, told)
 
 
 def _decided_on(decision: str, text: str, reason: str | None, *by: str | None) -> str:

@@ -25,7 +25,6 @@ from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import (
     KINDS,
     ChangedText,
-    Differing,
     Kind,
     MemoryReport,
     MemoryText,
@@ -317,12 +316,8 @@ def _kind(scope: ScopeDiffers, kind: Kind) -> Iterator[Text]:
         yield _changed(name, changed)
     yield from _told("+", "green", name, of.added)
     yield from _told("-", "red", name, of.lost)
-    if (more := of.counts.differing - _listed(of)) > 0:
+    if (more := of.counts.differing - len(of.changed) - len(of.added) - len(of.lost)) > 0:
         yield Text(f"  and {more:,} {kind} more that differ less", style="dim")
-
-
-def _listed(of: Differing) -> int:
-    return len(of.changed) + len(of.added) + len(of.lost)
 
 
 def _told(sign: str, style: str, name: str, told: Iterable[MemoryText]) -> Iterator[Text]:

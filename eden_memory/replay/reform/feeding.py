@@ -114,7 +114,8 @@ class Feeding:
         if self.at_once == 1:
             await self.settled()
         while True:
-            self._take_new()
+            self._waiting.extend(in_order(self._new))
+            self._new = []
             capped = await self._feed()
             if not self._fed:
                 if capped:
@@ -123,10 +124,6 @@ class Feeding:
                     return True
                 continue
             await self._look()
-
-    def _take_new(self) -> None:
-        self._waiting.extend(in_order(self._new))
-        self._new = []
 
     async def _feed(self) -> bool:
         """Feed what there is room for; whether the cap stands in the way of the next."""

@@ -1,7 +1,7 @@
 """The parts of a reform: settings in, stages with their own topics, groups and collections out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.needs import OF_STAGES
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.directory.stream_store import Streams
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.groups import GroupAdmin
@@ -165,7 +164,8 @@ async def reform_run(
         )
         intercepting.offer = feeding.offer
         if reform.asked.streams is not None:
-            feeding.written = partial(with_streams, streams=await _streams(database, own))
+            rows = await database[own.names[STREAMS]].find().to_list()
+            feeding.written = partial(with_streams, streams=streams_by_agent(rows))
         yield ReformRun(
             reform=reform,
             settings=own,
@@ -188,8 +188,3 @@ def _counted(kept: list[CountedReuse], units: str, answers: AnswerStore) -> Answ
     counted = CountedReuse(answers, units)
     kept.append(counted)
     return counted
-
-
-async def _streams(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Streams]:
-    """Return the reform's own streams by agent."""
-    return streams_by_agent(await database[own.names[STREAMS]].find().to_list())
