@@ -242,7 +242,7 @@ class ProviderError(Exception):
 
 
 class CapReached(Exception):  # noqa: N818 - reads as what happened
-    """A spending cap leaves no room for a call: only this input waits until there is, and no attempt is counted."""
+    """A spending cap leaves no room for a call."""
 
 
 class PermanentError(Exception):

@@ -17,10 +17,11 @@ from eden_memory.errors import Invalid, needs
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.names import ORIGINAL
-from eden_memory.replay.installation import settings_of
+from eden_memory.observability.lineage import Share, total
+from eden_memory.observability.lineage_store import LineageReader
+from eden_memory.replay.installation import installation, settings_of
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import period_of
-from eden_memory.usage.costs import Share, total
 from eden_memory.usage.usage_store import LIVE, MongoTotals, UsageQuery, UsageSum, newest, together
 
 app = typer.Typer(help="Show what models cost: today, this month, or for one memory.", no_args_is_help=True)
@@ -82,8 +83,6 @@ def memory(
 ) -> None:
     """Show what one fact or blob cost to form. A call that gave several items is shared equally among them."""
     needs("run", "`eden cost memory`")
-    from eden_memory.observability.causal_chain_store import shares_of  # noqa: PLC0415 - asks Kafka
-
     shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)
     if as_json:
@@ -94,6 +93,12 @@ def memory(
     show_table(columns, map(_row, shares), "no calls", whole=("call", "call USD", "USD"))
     more = f", and {unknown} calls at an unknown price" if unknown else ""
     typer.echo(f"{_usd(usd)} USD{more}; calls that gave several items are shared equally")
+
+
+async def shares_of(settings: Settings, name: str) -> list[Share]:
+    """Return the cost that each call added to a fact or blob; NotFound if there is none of that name."""
+    async with installation(settings) as at:
+        return await LineageReader(at).shares(name)
 
 
 def _row(share: Share) -> Sequence[Any]:

@@ -26,8 +26,8 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.metrics import known_cost
-from eden_memory.observability.causal_chain import Node
-from eden_memory.observability.causal_chain_store import CausalChains, Tracer
+from eden_memory.observability.lineage import Node
+from eden_memory.observability.lineage_store import LineageReader, Tracer
 from eden_memory.observability.tapping import Filter, Start, Tapped, as_json, line, tapping
 from eden_memory.observability.watching import CallTotals, FormationProgress, NewMemory, watching
 from eden_memory.replay.installation import installation
@@ -87,7 +87,7 @@ def trace(
 
     With --agent, --session or --user it traces only what they see; what the trace leads to is not checked.
     """
-    node = asyncio.run(_chain(Settings(), name, agent, session, user))
+    node = asyncio.run(_lineage(Settings(), name, agent, session, user))
     if as_json:
         told = node.as_dict(content=content)
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=_plain))
@@ -132,21 +132,21 @@ def _plain(value: Any) -> Any:
     return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
 
 
-async def _chain(
+async def _lineage(
     settings: Settings, name: str, agent: str | None, session: str | None, user: str | None
 ) -> Node:
     if agent is session is user is None:
-        return await chain_of(settings, name)
+        return await lineage_of(settings, name)
     async with who(settings, agent, session, user) as viewer:
         asker = viewer.asker
         tracer = Tracer(await viewer.scope_keys(), asker.user_id, asker.session_id)
-        return await chain_of(settings, name, tracer)
+        return await lineage_of(settings, name, tracer)
 
 
-async def chain_of(settings: Settings, name: str, tracer: Tracer | None = None) -> Node:
-    """The chain of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
+async def lineage_of(settings: Settings, name: str, tracer: Tracer | None = None) -> Node:
+    """The lineage of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
     async with installation(settings) as at:
-        return await CausalChains(at.settings, at.database, tracer).chain(name)
+        return await LineageReader(at, tracer).tree(name)
 
 
 def watch() -> None:

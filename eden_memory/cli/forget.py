@@ -11,8 +11,7 @@ import typer
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.receipts.receipt import CheckedReceipt, written
-from eden_memory.receipts.receipt_checking import checked
-from eden_memory.receipts.receipt_store import erased, signed_receipt
+from eden_memory.receipts.receipt_store import checked, erased, signed_receipt
 from eden_memory.receipts.signing_key import signing_key, write_private
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.namespace_store import goes_on

@@ -38,7 +38,7 @@ def row_of(document: Document) -> Row:
         row["embedding"] = vector_of(vector)
     for name in WITH_MONEY:
         if row.get(name):
-            row[name] = _encoded(row[name])
+            row[name] = with_stored_money(row[name])
     return row
 
 
@@ -76,12 +76,16 @@ def encoded_row(row: Row) -> bytes:
     return bson.encode(row)
 
 
-def _encoded(value: Any) -> Any:
+def with_stored_money(value: Any) -> Any:
+    """Return a value with its amounts as MongoDB stores them."""
     if isinstance(value, dict):
         fields = cast("Row", value).items()
-        return {key: _encoded(field) if isinstance(field, HOLDS_MONEY) else field for key, field in fields}
+        return {
+            key: with_stored_money(field) if isinstance(field, HOLDS_MONEY) else field
+            for key, field in fields
+        }
     if isinstance(value, list | tuple):
-        return [_encoded(item) for item in cast("Sequence[Any]", value)]
+        return [with_stored_money(item) for item in cast("Sequence[Any]", value)]
     return Decimal128(value) if isinstance(value, Decimal) else value
 
 
@@ -90,18 +94,20 @@ def _decoded(row: Row) -> Row:
         row["embedding"] = packed_of(row["embedding"])
     for name in WITH_MONEY:
         if row.get(name):
-            row[name] = _plain(row[name])
+            row[name] = with_plain_money(row[name])
     return row
 
 
-def _plain(value: Any) -> Any:
+def with_plain_money(value: Any) -> Any:
+    """Return a stored value with its amounts as decimals."""
     if isinstance(value, dict):
         fields = cast("Row", value).items()
         return {
-            key: _plain(field) if isinstance(field, HOLDS_STORED_MONEY) else field for key, field in fields
+            key: with_plain_money(field) if isinstance(field, HOLDS_STORED_MONEY) else field
+            for key, field in fields
         }
     if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
+        return [with_plain_money(item) for item in cast("list[Any]", value)]
     return value.to_decimal() if isinstance(value, Decimal128) else value
 
 

@@ -29,7 +29,8 @@ from eden_memory.memory.memory_views import (
     RecentMessage,
     ReflectionView,
 )
-from eden_memory.schemas.documents import CountedCall, Fact, Reflection, SessionState, Stream, WindowTexts
+from eden_memory.observability.lineage_store import StoredLineage
+from eden_memory.schemas.documents import Fact, Reflection, Stream
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, ReflectionFormed, decode
 from eden_memory.schemas.events.formation import ExtractedFact, LeftOutBecause, LeftOutFact
@@ -335,11 +336,8 @@ def _decisions(fate: MessageFate) -> Iterable[ExplainedStep]:
     name = fate.message.message_id
     for event in fate.events:
         if isinstance(event, FactChanged) and any(source.message_id == name for source in event.sources):
-            yield _decision(event.key(), event.decision, event.text, event.reason)
-
-
-def _decision(name: str, decision: str, text: str, reason: str | None) -> ExplainedStep:
-    return ExplainedStep("decision", name, None, _decided_on(decision, text, reason))
+            told = _decided_on(event.decision, event.text, event.reason)
+            yield ExplainedStep("decision", event.key(), None, told)
 
 
 def _decided_on(decision: str, text: str, reason: str | None, *by: str | None) -> str:
@@ -439,11 +437,7 @@ class Explanations:
         self._presence = MongoPresence(source, memory, settings)
         self._browsing, self._ledger = Browsing(memory, names), MongoLedger(memory, names)
         self._facts, self._reflections = memory[names[Fact.COLLECTION]], memory[names[Reflection.COLLECTION]]
-        self._windows, self._states = (
-            memory[names[WindowTexts.COLLECTION]],
-            memory[names[SessionState.COLLECTION]],
-        )
-        self._calls = memory[names[CountedCall.COLLECTION]]
+        self._stored = StoredLineage(memory, names)
 
     async def of(
         self, asked: Asker, view: VisibleMemory, text: str, report: SearchReport
@@ -529,9 +523,9 @@ class Explanations:
         names = [message.message_id for message in messages]
         formations = {row["formation_id"] for row in rows.values()} - {None}
         windows, outcomes, calls, facts, reflections = await asyncio.gather(
-            self._windows_of(formations),
+            self._stored.windows(formations),
             outcomes_of(self._ledger, list(formations)),
-            self._calls.find({"formation_id": {"$in": list(formations)}}, sort=[("started_at", 1)]).to_list(),
+            self._stored.calls(formations),
             self._resting(self._facts, names, view),
             self._resting(self._reflections, names, view),
         )
@@ -551,22 +545,12 @@ class Explanations:
                     windows.get(formation or ""),
                     decided,
                     [event for event in _events(decided or ()) if _shows(event, view)],
-                    [call for call in calls if call["formation_id"] == formation],
+                    [call for call in calls.values() if call["formation_id"] == formation],
                     [fact for fact in facts if message.message_id in fact["message_ids"]],
                     [found for found in reflections if message.message_id in found["message_ids"]],
                 )
             )
         return fates
-
-    async def _windows_of(self, formation_ids: Iterable[str]) -> dict[str, Row]:
-        """Return closed windows without their texts, each with what its session waits for."""
-        without = {"messages.text": 0, "before": 0, "names": 0}
-        found = self._windows.find({"_id": {"$in": list(formation_ids)}}, without)
-        rows = await found.to_list()
-        sessions = [row["session_id"] for row in rows if row["requested"] is None]
-        states = self._states.find({"_id": {"$in": sessions}}, {"waits_for": 1})
-        waiting = {row["_id"]: row["waits_for"] async for row in states}
-        return {row["_id"]: row | {"waits_for": waiting.get(row["session_id"])} for row in rows}
 
     async def _resting(self, collection: Any, message_ids: Sequence[str], view: VisibleMemory) -> list[Row]:
         """Return the visible memories that rest on any of the messages."""

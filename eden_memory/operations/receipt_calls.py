@@ -5,8 +5,7 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import needs_extra
 from eden_memory.operations.long_reads import LongRead
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
-from eden_memory.receipts.receipt_checking import checked
-from eden_memory.receipts.receipt_store import signed_receipt
+from eden_memory.receipts.receipt_store import checked, signed_receipt
 from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 

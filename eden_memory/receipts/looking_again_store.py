@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -21,6 +21,9 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.events import FactChanged, MessageRecorded, ReflectionFormed, ScopeConsolidated
 from eden_memory.windows.trigger_store import WITH_TEXTS
+
+if TYPE_CHECKING:
+    from eden_memory.kafka import KafkaArguments
 
 Row = dict[str, Any]
 TOGETHER = 1_000
@@ -88,14 +91,12 @@ class LookingAgain:
 
     async def _in_topics(self, memory: ErasedInMemory) -> tuple[list[StillThere], int]:
         """Return the keys whose newest record has a value, and how many older records are on the disk still."""
-        from eden_memory.receipts.erased_record_topics import newest_of  # noqa: PLC0415 - of the extra `run`
-
         topics = self._at.topics(Placement(memory.pipeline, memory.pipeline))
         wanted = {topics.topic_of(event): keys for event, keys in _keys(memory).items()}
         still: list[StillThere] = []
         ended = 0
         for topic, keys in wanted.items():
-            newest, values = await newest_of(self._at.kafka, topic, keys) if keys else ({}, 0)
+            newest, values = await _newest_of(self._at.kafka, topic, keys) if keys else ({}, 0)
             left = [key for key, has_value in newest.items() if has_value]
             still += [StillThere(topic, key) for key in left]
             ended += values - len(left)
@@ -168,3 +169,22 @@ async def _in_windows(database: AsyncDatabase[Row], collection: str, messages: C
                 if message["message_id"] in some and message.get("text") is not None
             ]
     return list(dict.fromkeys(found))
+
+
+async def _newest_of(
+    kafka: "KafkaArguments", topic: str, keys: Collection[str]
+) -> tuple[dict[str, bool], int]:
+    """Return for each key whether its newest record has a value, and how many records of them have one."""
+    from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions  # noqa: PLC0415 - the extra `run`
+
+    async with TopicOffsets(kafka, [topic]) as offsets:
+        partitions = offsets.partitions
+    newest: dict[str, bool] = {}
+    values = 0
+    async with reading_partitions(kafka, partitions) as reader:
+        async for batch in reader.batches():
+            for record in batch:
+                if (key := (record.key or b"").decode(errors="replace")) in keys:
+                    newest[key] = record.value is not None
+                    values += record.value is not None
+    return newest, values

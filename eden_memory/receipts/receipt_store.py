@@ -1,4 +1,4 @@
-"""Collects what a request has erased, in every pipeline, and says when each store is clean."""
+"""Collects what a request has erased, in every pipeline, says when each store is clean, and checks receipts."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,17 +9,20 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.errors import Conflict, NotFound
+from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.kafka.topics import Topic
 from eden_memory.names import ORIGINAL, Names, Placement
-from eden_memory.receipts.looking_again_store import LookingAgain, names_of
+from eden_memory.receipts.looking_again_store import Looked, LookingAgain, names_of
 from eden_memory.receipts.receipt import (
     CAUSED_BY,
     AskedToForget,
+    CheckedReceipt,
     CleanStore,
     ErasedInMemory,
     Receipt,
     erased_in,
+    is_genuine,
+    read_receipt,
     signed,
 )
 from eden_memory.receipts.signing_key import signing_key
@@ -126,6 +129,27 @@ async def erased(
             )
         await asyncio.sleep(LOOK_SECONDS)
     return receipt
+
+
+async def checked(at: Installation, text: bytes, *, in_topics: bool = True) -> CheckedReceipt:
+    """Check a receipt (JSON); Invalid unless this installation has signed exactly this one.
+
+    `in_topics`: look in Kafka as well.
+    """
+    receipt, now = read_receipt(text), datetime.now(UTC)
+    if not is_genuine(receipt, signing_key(at.settings.receipts.key).public_key()):
+        raise Invalid(
+            "this receipt is not signed by this installation", "It was changed, or another key signed it."
+        )
+    looking, behind = LookingAgain(at), await neglected(at.database, at.settings.mongodb.prefix)
+    looked = await looking.at(receipt) if in_topics else Looked(tuple(await looking.in_memory(receipt)), None)
+    left = {namespace.id for namespace in behind}
+    return CheckedReceipt(
+        looked.still_there,
+        looked.on_disk,
+        tuple(store for store in receipt.clean if store.by > now),
+        tuple(name for name in receipt.not_yet if name in left),
+    )
 
 
 def _asked(request_id: str, erasures: Sequence[Erasure]) -> AskedToForget:

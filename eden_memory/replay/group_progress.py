@@ -8,7 +8,6 @@ from aiokafka import TopicPartition
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_reading import Offsets, TopicOffsets
-from eden_memory.schemas.documents import Place
 from eden_memory.stages.patience import until_done
 
 LOOK_SECONDS = 0.15
@@ -20,14 +19,15 @@ class GroupProgress(TopicOffsets):
     def __init__(self, kafka: KafkaArguments, groups: Mapping[str, Sequence[str]]) -> None:
         super().__init__(kafka, sorted({topic for topics in groups.values() for topic in topics}))
         self._admin, self._groups = GroupAdmin(kafka), groups
-        self._begins: Offsets = {}
+        self.begin: Offsets = {}
+        """The first offset of each partition when it connected."""
 
     async def connect(self) -> None:
         """Connect, and note where the topics begin; the number of partitions never changes."""
         await super().connect()
         try:
             await self._admin.connect()
-            self._begins = await self.begins()
+            self.begin = await self.begins()
         except BaseException:
             await self.close()
             raise
@@ -42,19 +42,6 @@ class GroupProgress(TopicOffsets):
         found = await self._admin.committed(group)
         return {tp: found[tp] for tp in self.partitions if tp in found}
 
-    async def places(self) -> tuple[Place, ...]:
-        """Return every partition from its beginning to its present end."""
-        return tuple(
-            Place(
-                topic=tp.topic,
-                partition=tp.partition,
-                begin=self._begins[tp],
-                end=end,
-                reached=self._begins[tp],
-            )
-            for tp, end in (await self.ends()).items()
-        )
-
     async def reached(self) -> Offsets:
         """Return the committed offsets of all groups together; partitions without a commit are left out."""
         found: dict[TopicPartition, int] = {}
@@ -62,13 +49,18 @@ class GroupProgress(TopicOffsets):
             found |= await self.committed(group)
         return found
 
+    async def behind(self, ends: Offsets) -> int:
+        """Return how many offsets up to `ends` are still to be read; an empty partition needs no commit."""
+        reached: Offsets = {**self.begin, **await self.reached()}
+        return sum(max(0, end - reached[tp]) for tp, end in ends.items())
+
     async def standing(self) -> tuple[int, int]:
         """Return how many offsets the groups have not passed yet, and how many they have."""
         ends = await until_done(self.ends)
         behind = passed = 0
         for group, topics in self._groups.items():
             found = await until_done(lambda group=group: self.committed(group))
-            reached: Offsets = {**self._begins, **found}
+            reached: Offsets = {**self.begin, **found}
             own = [tp for tp in ends if tp.topic in topics]
             behind += sum(max(0, ends[tp] - reached[tp]) for tp in own)
             passed += sum(reached[tp] for tp in own)
@@ -96,29 +88,6 @@ class GroupProgress(TopicOffsets):
     async def _passed(self, ends: Offsets) -> bool:
         for group, topics in self._groups.items():
             found = await until_done(lambda group=group: self.committed(group))
-            if any(found.get(tp, self._begins[tp]) < end for tp, end in ends.items() if tp.topic in topics):
+            if any(found.get(tp, self.begin[tp]) < end for tp, end in ends.items() if tp.topic in topics):
                 return False
         return True
-
-
-def beginnings(places: Sequence[Place]) -> dict[TopicPartition, int]:
-    """Return the first offset of each partition."""
-    return {TopicPartition(place.topic, place.partition): place.begin for place in places}
-
-
-def passed(places: Sequence[Place], reached: Offsets) -> tuple[Place, ...]:
-    """Return the places with the offsets that a group has reached since."""
-    return tuple(
-        place.model_copy(
-            update={
-                "reached": max(place.reached, reached.get(TopicPartition(place.topic, place.partition), 0))
-            }
-        )
-        for place in places
-    )
-
-
-def behind(reached: Offsets, ends: Offsets, begun: Sequence[Place]) -> int:
-    """Count the offsets up to `ends` that are still to be read; an empty partition needs no commit."""
-    begins = beginnings(begun)
-    return sum(max(0, end - reached.get(tp, begins.get(tp, 0))) for tp, end in ends.items())

@@ -18,7 +18,6 @@ from pymongo.errors import (
 )
 
 from eden_memory.errors import (
-    CapReached,
     PermanentError,
     ProviderError,
     ServerAway,
@@ -63,7 +62,7 @@ _PERMANENT = (
     *RECORD_TOO_LARGE,
 )
 _AWAY = (ServerAway, ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, *KAFKA_ERRORS)
-_TRANSIENT = (CapReached, TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
+_TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
 
 
 def connection_lost(error: BaseException) -> bool:
@@ -129,8 +128,6 @@ class Failure:
         failure = cls(classify(error), describe(error), error, session=getattr(error, "session", ""))
         if isinstance(error, ProviderError):
             failure = replace(failure, after=error.retry_after, counts=error.counts, alone=error.alone)
-        if isinstance(error, CapReached):
-            failure = replace(failure, counts=False, alone=True)
         return failure
 
 

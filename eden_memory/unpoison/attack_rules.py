@@ -1,4 +1,4 @@
-"""The memory that an attack led to, and what it displaced, from the recorded versions of memory. Pure."""
+"""The memory that an attack led to, what it displaced, and a preview of its undo, from recorded versions. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple
 from eden_memory.memory.memory_views import View
 from eden_memory.memory.projection import undo_id
 from eden_memory.mongo.ids import decode_id
-from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.observability.lineage import Memory, calls_of
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.ids import encode
-from eden_memory.schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 
 CauseKind = Literal["message", "session", "user", "import", "call"]
@@ -53,10 +54,10 @@ class Attack:
             case "call":
                 return False
 
-    def led_to(self, event: FactChanged | ReflectionFormed | ScopeConsolidated) -> bool:
+    def led_to(self, event: Memory) -> bool:
         """Return whether the attack led to this version, alone or with others."""
         if self.kind == "call":
-            return self.id in {call.call_id for call in _calls(event)}
+            return self.id in {call.call_id for call in calls_of(event)}
         command = getattr(event, "command", None)
         if self.kind == "import" and command and command.command_id.startswith(self.import_prefix):
             return True
@@ -99,7 +100,7 @@ class AttackPlan:
         return bool(self.removed or self.restored or self.returning or self.reflections or self.blobs)
 
 
-def plan_of(attack: Attack, events: Sequence[Event], now: datetime) -> AttackPlan:
+def plan_of(attack: Attack, events: Sequence[Memory], now: datetime) -> AttackPlan:
     """Return what changes, from all versions of the scopes concerned; what has expired by `now` stays retired."""
     plan, newest = AttackPlan(), dict[str, FactChanged]()
     for versions in _by_fact(events):
@@ -217,7 +218,7 @@ def _freed(fact: FactChanged, newest: dict[str, FactChanged], removed: set[str])
     return False
 
 
-def _reflections(attack: Attack, events: Sequence[Event]) -> list[ReflectionFormed]:
+def _reflections(attack: Attack, events: Sequence[Memory]) -> list[ReflectionFormed]:
     """Return the reflections that the attack led to, and those propagated from them, in their newest versions."""
     formed = [event for event in events if isinstance(event, ReflectionFormed)]
     newest = {event.reflection_id: event for event in sorted(formed, key=lambda event: event.version)}
@@ -234,7 +235,7 @@ def _reflections(attack: Attack, events: Sequence[Event]) -> list[ReflectionForm
     return [event for name, event in newest.items() if name in found]
 
 
-def _blobs(attack: Attack, events: Sequence[Event], reflections: set[str]) -> Iterable[WithdrawnBlob]:
+def _blobs(attack: Attack, events: Sequence[Memory], reflections: set[str]) -> Iterable[WithdrawnBlob]:
     """Yield for each scope the lowest blob version that the attack is in."""
     versions = defaultdict[str, list[ScopeConsolidated]](list)
     for event in events:
@@ -254,19 +255,14 @@ def _goes_anyway(attack: Attack, memory: FactChanged | ReflectionFormed) -> bool
     return bool(memory.sources) and all(map(attack.of_source, memory.sources))
 
 
-def _said(event: FactChanged | ReflectionFormed | ScopeConsolidated) -> Sequence[SourceMessage]:
+def _said(event: Memory) -> Sequence[SourceMessage]:
     """Return the messages behind one version."""
     if isinstance(event, FactChanged):
         return event.statement.sources if event.statement else ()
     return event.sources if isinstance(event, ReflectionFormed) else ()
 
 
-def _calls(event: FactChanged | ReflectionFormed | ScopeConsolidated) -> list[Call]:
-    stated = event.statement.call if isinstance(event, FactChanged) and event.statement else None
-    return [call for call in (event.call, stated) if call is not None]
-
-
-def _by_fact(events: Sequence[Event]) -> Iterable[list[FactChanged]]:
+def _by_fact(events: Sequence[Memory]) -> Iterable[list[FactChanged]]:
     found = defaultdict[str, list[FactChanged]](list)
     for event in events:
         if isinstance(event, FactChanged):

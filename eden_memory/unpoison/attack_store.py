@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.errors import Conflict, NotFound
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.transactions import Transactions
-from eden_memory.observability.causal_chain_store import TOPICS, scope_records
+from eden_memory.observability.lineage_store import versions_in
 from eden_memory.receipts.receipt import CAUSED_BY, Receipt
 from eden_memory.receipts.receipt_store import PATIENCE, signed_receipt
 from eden_memory.receipts.undo_requests import UndoRequest
@@ -31,7 +31,6 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.source.inbox_store import ForgetRequests
-from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, plan_of, requests_of
 
 Row = dict[str, Any]
@@ -62,10 +61,7 @@ class AttackUndo:
         """Return what changes now if the attack is undone; Kafka is read only where memory names the attack."""
         if not (keys := await self._scope_keys(attack)):
             return AttackPlan()
-        topics = self.at.topics(self.at.settings.placement)
-        used = await PartitionCounts(self.at.database, self.at.settings.names).used()
-        records = await scope_records(self.at.kafka, [topics.name(topic) for topic in TOPICS], keys, used)
-        return plan_of(attack, [record.event for record in records], datetime.now(UTC))
+        return plan_of(attack, await versions_in(self.at, keys), datetime.now(UTC))
 
     async def ask(self, attack: Attack, plan: AttackPlan, by: str | None) -> str:
         """Request all that a plan says, or nothing at all; return the typed id of the whole, for its receipt."""

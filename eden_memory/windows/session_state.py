@@ -517,9 +517,9 @@ def follows_deletion(known: StoredMessage, version: str) -> bool:
 
 
 def changed_after(
-    formed: StoredMessage, event: MessageRecorded, users: Collection[str] = (), *, formed_anew: bool = False
+    formed: StoredMessage, event: MessageRecorded, users: Collection[str] = ()
 ) -> StoredMessage:
-    """Return a formed message after a newer record of it; `formed_anew`: its window is formed from that record.
+    """Return a formed message after a newer record of it.
 
     `users`: who takes part in the session; an answer that bears the id of one was read as now, in effect.
     Forgetting finds a message by the author that a corrected mapping names.
@@ -535,7 +535,7 @@ def changed_after(
         changed_after_formation=True,
         missing=False,
         mapping=event.mapping,
-        misread=not formed_anew and (formed.misread or corrected),
+        misread=formed.misread or corrected,
     )
 
 

@@ -43,7 +43,7 @@ from eden_memory.schemas.documents.memory import (
     Stream,
     VectorBlock,
 )
-from eden_memory.schemas.documents.namespaces import Live, Namespace, Place, Placed
+from eden_memory.schemas.documents.namespaces import Live, Namespace, Placed
 from eden_memory.schemas.documents.operations import (
     Answer,
     ApiKey,
@@ -147,7 +147,6 @@ __all__ = [
     "OutcomeRecord",
     "Override",
     "PartitionState",
-    "Place",
     "Placed",
     "Position",
     "RawId",

@@ -8,19 +8,6 @@ from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.fields import Count, KeyText, Moment, Part
 
 
-class Place(Part):
-    """How far one partition of a memory topic has been read into a namespace."""
-
-    topic: KeyText
-    partition: Count
-    begin: Count
-    """The first offset there was when the namespace was made."""
-    end: Count
-    """The offset behind the last record there was then."""
-    reached: Count
-    """The group's offset when it was last looked up; the group in Kafka is what counts."""
-
-
 class Namespace(Document):
     """Memory collections of their own, filled from the topics of the installation."""
 
@@ -37,7 +24,6 @@ class Namespace(Document):
     """What it is filled from, and compared with: the prefix of the live collections."""
     pipeline: KeyText = "original"
     """The namespace whose topics, groups, ledger and trigger state go with this memory."""
-    places: tuple[Place, ...]
     state: Literal["filling", "caught_up", "verified", "dropped"]
     """`dropped`: dropping has begun, and nothing of it is to be used."""
     created_at: Moment

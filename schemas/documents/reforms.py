@@ -42,8 +42,8 @@ class ReformCalls(Part):
     output_tokens: Count
     usd: Usd | None
     """Of those that are to be paid; null where a price is unknown."""
-    reused: Count | None
-    """Calls whose answers are kept already; null where that cannot be known before."""
+    reused: Count
+    """Calls whose answers are known to be kept already."""
 
 
 class Reform(Document):

@@ -105,7 +105,6 @@ async def filled(database: AsyncDatabase[Stored], facts: int, other: int) -> Non
         prefix=f"{PREFIX}ns_{NAME}_",
         group="nobody",
         source=PREFIX,
-        places=(),
         state="verified",
         created_at=datetime.now(UTC),
     )

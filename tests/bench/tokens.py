@@ -2,8 +2,8 @@
 
 `python -m tests.bench.tokens [--windows N] [--of MODEL …] [--calls two|one …]`. Private servers; the model server
 speaks each provider's format and caches prompts as that provider documents it. 4 users talk with one agent in 10
-windows each, whose memory they share. "Grown": each consolidation writes a text of all words allowed, and each window says
-something of the agent.
+windows each, whose memory they share. "Grown": each consolidation writes a text of all words allowed, and each
+window says something of the agent.
 """
 
 import argparse

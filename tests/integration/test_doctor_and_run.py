@@ -212,7 +212,6 @@ async def test_doctor_and_topics_diff_look_at_the_topics_of_the_live_namespace(
         group="atlas-writer.may",
         source="memory_",
         pipeline=may.pipeline,
-        places=(),
         state="caught_up",
         created_at=datetime.now(UTC),
     )

@@ -23,7 +23,7 @@ from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import MOST_LISTED, MOST_QUERY_CHARACTERS
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
 from eden_memory.memory.memory_views import BlobVersionView, BlobView
-from eden_memory.observability.fact_chain_store import FactChains
+from eden_memory.observability.lineage_store import VisibleLineage
 from eden_memory.operations.empty_because import empty_because
 from eden_memory.operations.parameters import ContextText, Cursor, IdText, MemoryId
 from eden_memory.operations.table import BY_NAME
@@ -236,8 +236,14 @@ async def fact(request: Request, place: Annotated[MemoryPlace, Query()]) -> Resp
     """Show a fact: its versions and why, the messages that it rests on, and the contexts that show it."""
     here = await visit(request, place)
     history = await here.service.history(place.id, **here.where)
-    chain = await _chains(here).of(history.fact, here.asker)
-    return here.render("fact.html", history=history, fact=history.fact, chain=chain)
+    lineage = _lineage(here)
+    return here.render(
+        "fact.html",
+        history=history,
+        fact=history.fact,
+        windows=await lineage.windows(history.fact.sources),
+        contexts=await lineage.contexts(history.fact, here.asker),
+    )
 
 
 @router.get("/reflection")
@@ -245,7 +251,7 @@ async def reflection(request: Request, place: Annotated[MemoryPlace, Query()]) -
     """Show a reflection, its earlier texts, and the messages that it rests on."""
     here = await visit(request, place)
     found = await here.service.reflection(place.id, **here.where)
-    windows = await _chains(here).windows(found.sources)
+    windows = await _lineage(here).windows(found.sources)
     return here.render("reflection.html", reflection=found, windows=windows)
 
 
@@ -258,8 +264,8 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
     return here.render("context.html", xml=xml, message=place.message, because=because)
 
 
-def _chains(here: Visit) -> FactChains:
-    return FactChains(here.doors.memory.database, here.readers.settings.names, here.caller.users)
+def _lineage(here: Visit) -> VisibleLineage:
+    return VisibleLineage(here.doors.memory.database, here.readers.settings.names, here.caller.users)
 
 
 LISTED = 50

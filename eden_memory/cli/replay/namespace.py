@@ -12,10 +12,11 @@ from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
 from eden_memory.names import ORIGINAL, Placement
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
-from eden_memory.replay.namespaces.namespace_store import placement_of
+from eden_memory.replay.namespaces.namespace_store import WRITER, placement_of
 from eden_memory.replay.namespaces.switching import (
     original_of,
     refuse_behind,
@@ -103,8 +104,10 @@ async def _show(settings: Settings, name: str) -> None:
         live = placement_of(namespace) == await at.live.placement()
         sizes = (await at.namespaces.sizes(namespace.prefix)).items()
         reform = await MongoReforms(at.database, settings.mongodb.prefix).get(name)
+        left = await _offsets_left(at, namespace) if namespace.state == "filling" and reform is None else 0
     lines = [
         *_said(namespace),
+        *([f"{left:,} offsets of its topics are still to be read"] if left else []),
         *([f"{reform.state}: {selected(reform.asked)}", *formed(reform)] if reform else []),
     ]
     for line in [*lines, *(["live"] if live else [])]:
@@ -113,12 +116,16 @@ async def _show(settings: Settings, name: str) -> None:
     show_table(("collection", "documents", "size"), rows, "no collections", whole=("collection",))
 
 
+async def _offsets_left(at: Installation, namespace: Namespace) -> int:
+    topics = at.topics(placement_of(namespace)).read_by(WRITER)
+    async with GroupProgress(at.kafka, {namespace.group: topics}) as progress:
+        return await progress.behind(await progress.ends())
+
+
 def _said(namespace: Namespace) -> list[str]:
-    done = sum(min(place.reached, place.end) - place.begin for place in namespace.places)
-    whole = sum(place.end - place.begin for place in namespace.places)
     lines = [
         f"{namespace.id}: {namespace.kind} of {namespace.source}*, {namespace.state}",
-        f"made {namespace.created_at:%Y-%m-%d %H:%M:%S}, {done:,} of {whole:,} offsets read, group {namespace.group}",
+        f"made {namespace.created_at:%Y-%m-%d %H:%M:%S}, group {namespace.group}",
     ]
     lines += [f"caught up {namespace.caught_up_at:%Y-%m-%d %H:%M:%S}"] if namespace.caught_up_at else []
     lines += [f"verified {namespace.verified_at:%Y-%m-%d %H:%M:%S}"] if namespace.verified_at else []

@@ -79,7 +79,11 @@ class RebuildProgress(BarOrLines):
         first, seconds = self.since(progress.done)
         rate = progress.records / seconds if seconds else 0.0
         self.show(progress.done, progress.whole, rate=f"{rate:,.0f}")
-        self.say(line(progress, rate, _eta(progress, first, seconds)))
+        lag, done = progress.whole - progress.done, progress.done - first
+        left = f", {lag * seconds / done:,.0f} s left" if done > 0 else ""
+        bad = f", {progress.unreadable:,} unreadable" if progress.unreadable else ""
+        offsets = f"{progress.done:,} of {progress.whole:,} offsets"
+        self.say(f"{offsets}, {rate:,.0f} records/s{left}{bad}, lag {lag:,}")
 
 
 class TransferProgress(BarOrLines):
@@ -100,18 +104,3 @@ class TransferProgress(BarOrLines):
         self.show(done, whole or None, step=step, rate=f"{rate:,.0f}")
         left = f" of {whole:,}, {(whole - done) / rate:,.0f} s left" if whole and rate else ""
         self.say(f"{step}: {done:,}{left}, {rate:,.0f}/s")
-
-
-def _eta(progress: "FillProgress", first: int, seconds: float) -> float | None:
-    done = progress.done - first
-    return None if done <= 0 else (progress.whole - progress.done) * seconds / done
-
-
-def line(progress: "FillProgress", rate: float, eta: float | None) -> str:
-    """Return one line without colours."""
-    left = "" if eta is None else f", {eta:,.0f} s left"
-    bad = f", {progress.unreadable:,} unreadable" if progress.unreadable else ""
-    return (
-        f"{progress.done:,} of {progress.whole:,} offsets, {rate:,.0f} records/s{left}{bad}, "
-        f"lag {progress.behind:,}"
-    )

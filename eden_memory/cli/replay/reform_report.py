@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.progress import TextColumn
 from rich.table import Table
@@ -25,13 +25,11 @@ from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import (
     KINDS,
     ChangedText,
-    Differing,
     Kind,
     MemoryReport,
     MemoryText,
     Run,
     ScopeDiffers,
-    StageSpending,
     TextCounts,
 )
 from eden_memory.replay.namespaces.switching import Switchover
@@ -41,6 +39,7 @@ from eden_memory.replay.reform.reform_settings import selected
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
+from eden_memory.usage.usage_store import UsageSum
 
 if TYPE_CHECKING:
     from eden_memory.evals.trial import TrialReport
@@ -100,22 +99,20 @@ def _calls_table(rows: Sequence[ReformCalls]) -> Table:
     for name in ("stage", "calls", "tokens in", "tokens out", "USD", "answers kept"):
         table.add_column(name, justify="left" if name == "stage" else "right", overflow="fold")
     for row in rows:
-        kept = "some" if row.reused is None else f"{row.reused:,}"
         tokens = f"{row.input_tokens:,}", f"{row.output_tokens:,}"
-        table.add_row(row.stage, f"{row.calls:,}", *tokens, money(row.usd), kept)
+        table.add_row(row.stage, f"{row.calls:,}", *tokens, money(row.usd), f"{row.reused:,}")
     return table
 
 
 def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
     usd, calls = total(rows), sum(row.calls for row in rows)
-    kept = sum(row.reused or 0 for row in rows)
-    most = "at most " if any(row.reused is None for row in rows) else ""
+    kept = sum(row.reused for row in rows)
     share = f", {kept / calls:.0%} of the calls have their answers already" if calls else ""
     limit = f"; it pauses at {money(cap)} USD" if cap is not None else ""
     if usd is None:
         unknown = ", ".join(row.stage for row in rows if row.usd is None)
         return f"expected: no price is known of what {unknown} asks{share}"
-    return f"expected: {most}{money(usd)} USD{share}{limit}"
+    return f"expected: {money(usd)} USD{share}{limit}"
 
 
 def money(usd: Decimal | None) -> str:
@@ -163,8 +160,8 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
     return [*lines, *([f"{dead:,} steps were given up: dead letters of its topics"] if dead else [])]
 
 
-def user_edits(found: AppliedEdits) -> list[str]:
-    """Return what became of people's edits, for people."""
+def user_edits(found: AppliedEdits, most: int | None = MOST_LISTED) -> list[str]:
+    """Return what became, or would become, of people's edits, for people; `most`: edits listed, None: all."""
     additions = [additions_line(found.additions)] if found.additions else []
     if not found.settled:
         return additions
@@ -174,8 +171,9 @@ def user_edits(found: AppliedEdits) -> list[str]:
         f"{len(found.of('already')):,} there already, {len(found.of('unmatched')):,} match nothing, "
         f"{len(found.of('outdated')):,} were overtaken"
     )
-    more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
-    return [head, *(_edit_line(settled) for settled in rest[:MOST_LISTED]), *more, *additions]
+    listed = rest[:most]
+    more = [f"and {len(rest) - len(listed):,} more"] if len(rest) > len(listed) else []
+    return [head, *map(_edit_line, listed), *more, *additions]
 
 
 def carried(done: Switchover) -> list[str]:
@@ -207,8 +205,13 @@ def additions_line(found: AppliedAdditions) -> str:
 
 def _edit_line(settled: SettledEdit) -> str:
     change = settled.change
-    text = change.after or next(iter(change.before), "")
-    return f"  {settled.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"
+    texts = [*change.before[:1], *([] if change.after is None else [change.after])]
+    said = " → ".join(line(text).plain for text in texts)
+    why = f"; {settled.why}" if settled.why is not None else ""
+    if settled.text is not None:
+        why = f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
+    asked = f"{change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{why}"
+    return f"  {settled.outcome}: {change.kind} {said} ({asked})"
 
 
 def report(
@@ -248,8 +251,8 @@ def show(console: Console, report: MemoryReport) -> None:
     if report.spent:
         console.print(Padding(_cost(report), (1, 0, 0, 2), expand=False))
     if report.own is not None:
-        for part in _own(report.own, report.most):
-            console.print(part)
+        for told in ("", *user_edits(report.own, report.most)):
+            console.print(Text(told))
     for scope in report.scopes:
         console.print(Padding(_scope(scope), (1, 0, 0, 0), expand=False))
     if (more := report.scopes_different - len(report.scopes)) > 0:
@@ -285,67 +288,19 @@ def _counts(report: MemoryReport) -> Table:
 
 def _cost(report: MemoryReport) -> Group:
     table = _table("", "memory", "calls", "tokens", "USD")
-    memories = report.live, report.shadow
-    for stage, spent in sorted(report.spent.items()):
-        for at, (memory, of) in enumerate(zip(memories, (spent.live, spent.shadow), strict=True)):
-            table.add_row("" if at else stage, memory, *_money(of))
-    together = report.together
-    for at, (memory, of) in enumerate(zip(memories, (together.live, together.shadow), strict=True)):
-        table.add_row("" if at else "together", memory, *_money(of), style="bold")
+    for stage, spent in [*sorted(report.spent.items()), ("together", report.together)]:
+        style = "bold" if stage == "together" else ""
+        table.add_row(stage, report.live, *_money(spent[0]), style=style)
+        table.add_row("", report.shadow, *_money(spent[1]), style=style)
     reused = Text(f"{report.reused_answers:,} answers were found paid for already", style="dim")
     return Group(table, reused) if report.reused_answers else Group(table)
 
 
-def _money(spent: StageSpending) -> tuple[str, str, str]:
+def _money(spent: UsageSum) -> tuple[str, str, str]:
     usd = "unknown" if spent.known_usd is None else f"{spent.known_usd:.4f}"
-    more = " + unknown" if spent.known_usd is not None and spent.unpriced_calls else ""
-    return (
-        f"{spent.calls:,}",
-        f"{spent.input_tokens + spent.output_tokens:,}",
-        f"{usd}{more}",
-    )
-
-
-def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
-    counts = (
-        f"{len(own.of('applied')):,} to be applied before a switch",
-        f"{len(own.of('already')):,} there already",
-        f"{len(own.of('unmatched')):,} match nothing",
-        f"{len(own.of('outdated')):,} overtaken since",
-    )
-    if own.additions:
-        yield Text(f"\n{additions_line(own.additions)}")
-    if not own.settled:
-        return
-    yield Text(f"\nWhat people changed themselves: {', '.join(counts)}")
-    yield from _settled("matches nothing", own.of("unmatched"), most)
-    yield from _settled("overtaken", own.of("outdated"), most)
-
-
-def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Iterator[RenderableType]:
-    for found in settled[:most]:
-        yield Padding(settled_line(what, found), (0, 0, 0, 2), expand=False)
-    if most is not None and len(settled) > most:
-        yield Text(f"  and {len(settled) - most:,} more", style="dim")
-
-
-def settled_line(what: str, settled: SettledEdit) -> Text:
-    """Return a line about a user edit."""
-    change = settled.change
-    said = Text(f"{what}: ", style="yellow")
-    said.append_text(Text(f"{change.kind} ", style="bold"))
-    texts = [*change.before[:1], *([change.after] if change.after is not None else [])]
-    said.append_text(Text(" → ").join(line(text) for text in texts))
-    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(settled)})"
-    return said.append_text(Text(told, style="dim"))
-
-
-def _why(settled: SettledEdit) -> str:
-    if settled.why is not None:
-        return f"; {settled.why}"
-    if settled.text is None:
-        return ""
-    return f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
+    counts = spent.counts
+    more = " + unknown" if spent.known_usd is not None and counts["unpriced_calls"] else ""
+    return f"{counts['calls']:,}", f"{counts['input_tokens'] + counts['output_tokens']:,}", usd + more
 
 
 def _scope(scope: ScopeDiffers) -> Group:
@@ -361,12 +316,8 @@ def _kind(scope: ScopeDiffers, kind: Kind) -> Iterator[Text]:
         yield _changed(name, changed)
     yield from _told("+", "green", name, of.added)
     yield from _told("-", "red", name, of.lost)
-    if (more := of.counts.differing - _listed(of)) > 0:
+    if (more := of.counts.differing - len(of.changed) - len(of.added) - len(of.lost)) > 0:
         yield Text(f"  and {more:,} {kind} more that differ less", style="dim")
-
-
-def _listed(of: Differing) -> int:
-    return len(of.changed) + len(of.added) + len(of.lost)
 
 
 def _told(sign: str, style: str, name: str, told: Iterable[MemoryText]) -> Iterator[Text]:

@@ -37,7 +37,6 @@ from eden_memory.replay.comparing.report import (
     MemoryReport,
     MemoryText,
     ScopeDiffers,
-    StageSpending,
     blobs_differing,
     differing,
     set_aside,
@@ -57,7 +56,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope
 from eden_memory.settings import Settings
-from eden_memory.usage.usage_store import LIVE, SUMMED, MongoTotals, UsageQuery, UsageSum
+from eden_memory.usage.usage_store import LIVE, SUMMED, MongoTotals, UsageQuery, UsageSum, together
 
 Row = dict[str, Any]
 Database = AsyncDatabase[Row]
@@ -309,7 +308,7 @@ async def _spent(
 ) -> dict[str, BothSpent]:
     """Return the cost by stage, since ever; of one session as far back as its calls are kept."""
 
-    async def of(account: str) -> Mapping[str, StageSpending]:
+    async def of(account: str) -> Mapping[str, UsageSum]:
         if asked.session_id is None:
             query = UsageQuery(
                 *EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account
@@ -317,13 +316,13 @@ async def _spent(
             found = await MongoTotals(database, settings.names).sums(query)
         else:
             found = await session_calls(database, settings.names, account, asked.session_id)
-        return {row.of or "": StageSpending(**row.counts, cost_usd=row.cost_usd) for row in found}
+        return {row.of or "": row for row in found}
 
-    none = StageSpending()
+    none = together(())
     ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)
     theirs = await of(shadow.pipeline)
     return {
-        stage: BothSpent(live=ours.get(stage, none), shadow=theirs.get(stage, none))
+        stage: (ours.get(stage, none), theirs.get(stage, none))
         for stage in FORMING
         if stage in ours or stage in theirs
     }

@@ -1,20 +1,21 @@
 """The report on two memories: how the texts of each scope differ, word by word, the largest differences first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from difflib import SequenceMatcher
 from heapq import heappush, heappushpop, nlargest
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from eden_memory.metrics import known_cost
 from eden_memory.replay.comparing.matching import Pair
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
+from eden_memory.usage.usage_store import UsageSum, together
 
 Kind = Literal["facts", "reflections", "blobs"]
 KINDS: tuple[Kind, ...] = ("facts", "reflections", "blobs")
+BothSpent = tuple[UsageSum, UsageSum]
+"""What live memory and the shadow cost."""
 CONTEXT = 6
 """Words that are kept on either side of a change."""
 
@@ -123,46 +124,6 @@ class ScopeDiffers(ReportPart):
         return sum(self.of(kind).counts.differing for kind in KINDS)
 
 
-class StageSpending(ReportPart):
-    """Calls of models in one namespace, by one stage."""
-
-    calls: int = 0
-    failed_calls: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    unpriced_calls: int = 0
-    cost_usd: Decimal = Decimal(0)
-    """Of the calls whose price is known."""
-
-    @property
-    def known_usd(self) -> Decimal | None:
-        """Return the cost, or None where the price of none of these calls is known."""
-        tokens = self.input_tokens + self.output_tokens
-        return known_cost(self.cost_usd, self.calls, self.unpriced_calls, tokens)
-
-    def __add__(self, other: "StageSpending") -> "StageSpending":
-        return StageSpending(**{name: count + getattr(other, name) for name, count in self})
-
-
-def _spent(spending: StageSpending) -> dict[str, Any]:
-    usd = spending.known_usd
-    return dict(spending) | {"cost_usd": None if usd is None else str(usd)}
-
-
-Spending = Annotated[StageSpending, PlainSerializer(_spent)]
-
-
-class BothSpent(ReportPart):
-    """What the two memories cost."""
-
-    live: Spending = StageSpending()
-    shadow: Spending = StageSpending()
-
-    def __add__(self, other: "BothSpent") -> "BothSpent":
-        return BothSpent(live=self.live + other.live, shadow=self.shadow + other.shadow)
-
-
 class MemoryReport(BaseModel):
     """Two memories compared; `scopes` are the `most` that differ most (None: all that differ)."""
 
@@ -175,7 +136,7 @@ class MemoryReport(BaseModel):
     scopes_different: int = 0
     counts: dict[Kind, TextCounts] = {kind: TextCounts() for kind in KINDS}
     matched_by: set[str] = set()
-    spent: dict[str, BothSpent] = {}
+    spent: dict[str, BothSpent] = Field(default={}, exclude=True)
     """By stage."""
     reused_answers: int = 0
     """Answers that the shadow's formation found paid for already."""
@@ -211,17 +172,26 @@ class MemoryReport(BaseModel):
     @property
     def together(self) -> BothSpent:
         """What all stages cost."""
-        return sum(self.spent.values(), BothSpent())
+        live, shadow = zip(*self.spent.values(), strict=True) if self.spent else ((), ())
+        return together(live), together(shadow)
 
     def json_object(self) -> dict[str, Any]:
         """Return the object that docs/replay.md describes."""
         return self.model_dump(mode="json", by_alias=True) | {
             "equal": self.equal,
             "matched_by": sorted(self.matched_by),
-            "spent_together": self.together.model_dump(mode="json"),
+            "spent": {stage: _spent_object(spent) for stage, spent in self.spent.items()},
+            "spent_together": _spent_object(self.together),
             "own_changes": None if self.own is None else self.own.json_object(self.most),
             "scopes": [scope.model_dump(mode="json", by_alias=True) for scope in self.scopes],
         }
+
+
+def _spent_object(spent: BothSpent) -> dict[str, Any]:
+    return {
+        side: {**of.counts, "cost_usd": None if of.known_usd is None else str(of.known_usd)}
+        for side, of in zip(("live", "shadow"), spent, strict=True)
+    }
 
 
 Texts = Mapping[str, MemoryText]

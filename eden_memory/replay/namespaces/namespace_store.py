@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,6 @@ from eden_memory.schemas.documents import (
     Fact,
     Live,
     Namespace,
-    Place,
     Reflection,
     Snapshot,
     StoredBlob,
@@ -184,12 +183,9 @@ class MongoNamespaces:
             await self._collections(new.prefix)
         return new
 
-    async def reached(self, name: str, places: Sequence[Place], unreadable: int) -> None:
-        """Note how far it is filled; `unreadable` records more."""
-        written = {"places": [place.model_dump() for place in places]}
-        await self._namespaces.update_one(
-            {"_id": name}, {"$set": written, "$inc": {"unreadable": unreadable}}
-        )
+    async def unreadable(self, name: str, more: int) -> None:
+        """Note that so many more records could not be read."""
+        await self._namespaces.update_one({"_id": name}, {"$inc": {"unreadable": more}})
 
     async def caught_up(self, name: str, at: datetime) -> Mapping[str, int]:
         """Note that everything there was is in it; what it holds."""

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from aiokafka import TopicPartition
-from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, CONSOLIDATION, FACT_DEDUP
-from eden_memory.replay.group_progress import GroupProgress, behind
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.recorded_events import recorded
 from eden_memory.replay.user_edits.user_edits import PEOPLE
@@ -36,7 +35,9 @@ async def pending_edits(at: Installation, of: Placement, seconds: float | None =
     `PATIENCE_SECONDS`), also for what is in the inbox; what then is still there goes to the memory that is live next.
     """
     until = asyncio.get_running_loop().time() + (PATIENCE_SECONDS if seconds is None else seconds)
-    await _none_left(partial(_in_inbox, at, await _requests(at)), until)
+    inbox = at.source[at.settings.names[InboxFactCommand.COLLECTION]]
+    if asked := [row["_id"] async for row in inbox.find(REQUESTS, {"_id": 1})]:
+        await _none_left(partial(inbox.count_documents, {"_id": {"$in": asked}}), until)
     for stage, command in DECIDE.items():
         if left := await _undecided(at, of, stage, command, until):
             return f"{left:,} changes that people asked for wait for {stage}"
@@ -52,18 +53,6 @@ async def _none_left(count: Callable[[], Awaitable[int]], until: float) -> int:
             break
         await asyncio.sleep(LOOK_SECONDS)
     return left
-
-
-async def _requests(at: Installation) -> list[Any]:
-    return [row["_id"] for row in await _inbox(at).find(REQUESTS, {"_id": 1}).to_list()]
-
-
-async def _in_inbox(at: Installation, asked: Sequence[Any]) -> int:
-    return await _inbox(at).count_documents({"_id": {"$in": asked}}) if asked else 0
-
-
-def _inbox(at: Installation) -> AsyncCollection[dict[str, Any]]:
-    return at.source[at.settings.names[InboxFactCommand.COLLECTION]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,4 @@ async def _unwritten(at: Installation, of: Placement, until: float) -> int:
     topics = at.topics(of)
     read = {topics.group(ATLAS_WRITER): topics.read_by(ATLAS_WRITER)}
     async with GroupProgress(at.kafka, read) as progress:
-        ends, begun = await progress.ends(), await progress.places()
-
-        async def left() -> int:
-            return behind(await progress.reached(), ends, begun)
-
-        return await _none_left(left, until)
+        return await _none_left(partial(progress.behind, await progress.ends()), until)

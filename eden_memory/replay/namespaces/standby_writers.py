@@ -21,7 +21,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import server_time
 from eden_memory.names import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.replay.group_progress import GroupProgress, behind
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import WRITER, beside, half_formed, sweeping_of
 from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
@@ -239,4 +239,4 @@ async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
     async with GroupProgress(at.kafka, {handover: topics}) as progress:
-        return not behind(await progress.reached(), await progress.ends(), await progress.places())
+        return not await progress.behind(await progress.ends())

@@ -1,7 +1,7 @@
 """Make another namespace live: ready in every respect, then one write that all who follow hear of, then edits."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -16,7 +16,7 @@ from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
-from eden_memory.replay.group_progress import GroupProgress, behind
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import READY, WRITER, placed, placement_of, unknown
 from eden_memory.replay.namespaces.pending_edits import pending_edits
@@ -24,7 +24,7 @@ from eden_memory.replay.reform.reform_settings import covers_everything
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.user_edits.reapplying import carry, edits_to_apply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
-from eden_memory.schemas.documents import Fact, Namespace, Place
+from eden_memory.schemas.documents import Fact, Namespace
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import atlas_list_store as search_indexes
 
@@ -47,11 +47,9 @@ async def switch(at: Installation, name: str, *, part: bool = False, leave_edits
     `leave_edits`: also without the edits that wait."""
     expected = await at.live.placement()
     to = await _usable(at, name, expected)
-    if not part:
-        await _refuse_part(at, name)
     await _refuse_other_vectors(at, to)
     if not part:
-        await _refuse_taken_back(at, name, expected, to)
+        await _refuse_doubtful(at, name, expected, to)
     await keep_original(at)
     await _prepare(at, expected, to)
     handover = await _handover(at, expected, to)
@@ -95,7 +93,6 @@ def original_of(at: Installation) -> Namespace:
         prefix=prefix,
         group=at.topics(placement).group(WRITER),
         source=prefix,
-        places=(),
         state="caught_up",
         created_at=datetime.now(UTC),
     )
@@ -120,20 +117,17 @@ async def _usable(at: Installation, name: str, live: Placement) -> Placement:
     return to
 
 
-async def _refuse_part(at: Installation, name: str) -> None:
+async def _refuse_doubtful(at: Installation, name: str, live: Placement, to: Placement) -> None:
+    """Refuse a reform of a part, and one that may say in other words what somebody retired or marked as private."""
     reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
-    if reform is not None and not covers_everything(reform.asked):
+    if reform is None:
+        return
+    if not covers_everything(reform.asked):
         raise EdenError(
             f"{name} holds nothing but what was formed of a part of all conversations",
             f"All other memory would be missing. Switch all the same: eden reform {name} --switch --accept.",
         )
-
-
-async def _refuse_taken_back(at: Installation, name: str, live: Placement, to: Placement) -> None:
-    """A reform may say in other words what somebody retired or marked as private."""
-    reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
-    if reform is not None:
-        refuse_blocking(name, await edits_to_apply(at.settings, at.database, live, to, reform))
+    refuse_blocking(name, await edits_to_apply(at.settings, at.database, live, to, reform))
 
 
 def refuse_blocking(name: str, edits: AppliedEdits) -> None:
@@ -215,10 +209,10 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
     async with GroupProgress(at.kafka, {topics.group(stage): topics.read_by(stage)}) as progress:
-        begun, begun_at = await progress.places(), clock()
+        begun_at = clock()
         while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS
-            left = await _left(progress, begun, clock() + allowed)
+            left = await _left(progress, clock() + allowed)
             if not left:
                 return
             if clock() > begun_at + PATIENCE_SECONDS:
@@ -229,11 +223,11 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     )
 
 
-async def _left(progress: GroupProgress, begun: Sequence[Place], until: float) -> int:
+async def _left(progress: GroupProgress, until: float) -> int:
     """How much is still to be written, at `until` by the loop's clock, of what is there now."""
     ends = await progress.ends()
     while True:
-        left = behind(await progress.reached(), ends, begun)
+        left = await progress.behind(ends)
         if not left or asyncio.get_running_loop().time() > until:
             return left
         await asyncio.sleep(LOOK_SECONDS)

@@ -6,12 +6,10 @@ passed over; the live writer's dead letters name them.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
-
-from aiokafka.errors import KafkaError
 
 from eden_memory.assembly.stage_parts import surroundings
 from eden_memory.errors import EdenError
@@ -21,7 +19,7 @@ from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.names import Names, Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
-from eden_memory.replay.group_progress import GroupProgress, Offsets, behind, passed
+from eden_memory.replay.group_progress import GroupProgress, Offsets
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import (
     WRITER,
@@ -52,7 +50,6 @@ SLOTS = 12
 BOUNDS = Bounds(records=1_000, bytes=1_500_000, commit_seconds=0.5, poll_seconds=0.1, stop_seconds=10.0)
 """Of every partition of every topic: with six partitions, about 30 MB wait at most."""
 LOOK_SECONDS = 0.5
-NOTE_SECONDS = 5.0
 LEAVE_SECONDS = 15.0
 PASSED_OVER: Event = FactChanged.model_construct(said_at=None)
 """Stands for any value."""
@@ -170,8 +167,6 @@ class FillProgress:
 
     done: int
     whole: int
-    """Up to the ends when the namespace was made."""
-    behind: int
     """Up to the present ends."""
     records: int
     """Written by this process."""
@@ -191,7 +186,7 @@ class NamespaceFill:
     counted: Counted
     on_progress: OnProgress
     namespaces: MongoNamespaces | None = None
-    """Where the progress is stored; None: nowhere."""
+    """Where it is stored that everything is in; None: nowhere."""
     _noted: int = field(default=0)
     """Unreadable records that are stored already."""
 
@@ -221,7 +216,7 @@ class NamespaceFill:
             self.worker.stop()
             await asyncio.wait([working, steps], timeout=LEAVE_SECONDS)
             await end([working, steps, *guarding])
-            await self._last_look()
+            await self._note()
 
     async def _steps(self, then: Callable[[], Awaitable[None]] | None, *, follow: bool) -> None:
         await self.up_to_now()
@@ -235,42 +230,24 @@ class NamespaceFill:
 
     async def up_to_now(self) -> None:
         """Return once everything is in that was in the topics at some moment after the call."""
-        clock = asyncio.get_running_loop().time
-        ends, noted_at = await until_done(self.topics.ends), clock()
-        while await until_done(lambda: self._look(ends)):
-            if clock() > noted_at + NOTE_SECONDS:
-                noted_at = clock()
-                await self._note()
+        ends = await until_done(self.topics.ends)
+        while await until_done(lambda: self._look(ends)):  # noqa: ASYNC110 - another process may do it
             await asyncio.sleep(LOOK_SECONDS)
         await self._note()
 
     async def _look(self, ends: Offsets) -> int:
         """Return the offsets left up to `ends`, and report them."""
-        reached = await self._reached()
-        left = behind(reached, ends, self.namespace.places)
-        places, counted = self.namespace.places, self.counted
-        done = sum(min(place.reached, place.end) - place.begin for place in places)
-        whole = sum(place.end - place.begin for place in places)
-        self.on_progress(FillProgress(done, whole, left, counted.records, counted.unreadable))
+        left = await self.topics.behind(ends)
+        whole, counted = sum(ends.values()) - sum(self.topics.begin.values()), self.counted
+        self.on_progress(FillProgress(whole - left, whole, counted.records, counted.unreadable))
         return left
 
-    async def _reached(self) -> Offsets:
-        reached = await self.topics.reached()
-        self.namespace = self.namespace.model_copy(update={"places": passed(self.namespace.places, reached)})
-        return reached
-
     async def _note(self) -> None:
-        """Store the progress, for `eden namespace show`."""
+        """Store how many more records could not be read."""
         more = self.counted.unreadable - self._noted
         self._noted += more
-        if self.namespaces is not None:
-            await self.namespaces.reached(self.namespace.id, self.namespace.places, more)
-
-    async def _last_look(self) -> None:
-        """Store the progress once more without reporting it: the command has printed its last line."""
-        with suppress(KafkaError, OSError):
-            await self._reached()
-            await self._note()
+        if self.namespaces is not None and more:
+            await self.namespaces.unreadable(self.namespace.id, more)
 
 
 @asynccontextmanager
@@ -288,25 +265,19 @@ async def filling(at: Installation, name: str, on_progress: OnProgress) -> Async
             # A namespace of this name may have been lost with MongoDB: its groups would go on where they ended.
             for lost in (group, sweeping_of(group)):
                 await at.forget_group(lost)
-            known = await _new(at, placement, group, progress)
+            refuse_missing(topics, (tp.topic for tp in progress.partitions))
+            known = Namespace(
+                id=placement.memory,
+                kind="rebuild",
+                prefix=prefix_of(at.settings.mongodb.prefix, placement.memory),
+                group=group,
+                source=at.prefix,
+                pipeline=placement.pipeline,
+                state="filling",
+                created_at=datetime.now(UTC),
+            )
         if known.state == "dropped":
             raise EdenError(f"{name} is being dropped", f"eden namespace drop {name}")
         namespace, counted = await at.namespaces.made(known), Counted()
         worker = silent_writer(at, placement, stage_of(name), namespace.group, counted)
         yield NamespaceFill(namespace, worker, progress, counted, on_progress, at.namespaces)
-
-
-async def _new(at: Installation, placement: Placement, group: str, progress: GroupProgress) -> Namespace:
-    found = await progress.places()
-    refuse_missing(at.topics(placement).read_by(WRITER), (place.topic for place in found))
-    return Namespace(
-        id=placement.memory,
-        kind="rebuild",
-        prefix=prefix_of(at.settings.mongodb.prefix, placement.memory),
-        group=group,
-        source=at.prefix,
-        pipeline=placement.pipeline,
-        places=found,
-        state="filling",
-        created_at=datetime.now(UTC),
-    )

@@ -1,19 +1,18 @@
 """`eden rebuild NAME`: fill a namespace from the memory topics, compare it with live memory, and make it live."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eden_memory.errors import EdenError
 from eden_memory.replay.installation import Installation
-from eden_memory.replay.namespaces.namespace_store import KINDS
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.rebuild.document_comparing import (
     ComparedMemories,
     DocumentDifference,
     MemoryComparison,
-    Sums,
 )
 from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, OnProgress, filling
 
@@ -77,11 +76,15 @@ class NamespaceRebuild:
 
 @dataclass(frozen=True, slots=True)
 class RebuildVerdict:
-    """A comparison; `differences` are the first ones of `differing`, `scopes` the first that they are in."""
+    """A comparison, and how many of its differences are listed."""
 
     compared: ComparedMemories
-    differences: list[DocumentDifference]
-    scopes: list[tuple[str, str, Sums]]
+    most: int
+
+    @property
+    def differences(self) -> list[DocumentDifference]:
+        """The first differences, by collection and id."""
+        return [found for _, found in sorted(self.compared.differing.items())[: self.most]]
 
     @property
     def differing(self) -> int:
@@ -94,27 +97,16 @@ class RebuildVerdict:
         return self.differing == 0
 
     def lines(self) -> list[str]:
-        """Return the collections, the scopes and documents that differ, and the verdict, for people."""
-        lines: list[str] = []
-        for kind in KINDS:
-            sums = self.compared.of(kind.COLLECTION)
-            scopes = self.compared.scopes[kind.COLLECTION]
-            lines.append(f"{kind.COLLECTION}: {sums.live.count:,} in {scopes:,} scopes, {_said(sums)}")
-            lines += [
-                f"  {scope}: {found.live.count:,}, {_said(found)}"
-                for collection, scope, found in self.scopes
-                if collection == kind.COLLECTION
-            ]
+        """Return the documents that were compared, those that differ, and the verdict, for people."""
+        differ = Counter(name for name, _ in self.compared.differing)
+        lines = [
+            f"{name}: {count:,} compared, " + (f"{differ[name]:,} DIFFERENT" if differ[name] else "equal")
+            for name, count in self.compared.counts.items()
+        ]
         lines += map(str, self.differences)
         if (more := self.differing - len(self.differences)) > 0:
             lines.append(f"and {more:,} more")
         return [*lines, "equal to live" if self.equal else f"{self.differing:,} documents differ from live"]
-
-
-def _said(sums: Sums) -> str:
-    if sums.equal:
-        return f"{sums.live} equal"
-    return f"{sums.live} DIFFERENT, rebuilt {sums.rebuilt.count:,} {sums.rebuilt}"
 
 
 async def verify(at: Installation, fill: NamespaceFill, most: int = SHOWN) -> RebuildVerdict:
@@ -128,6 +120,4 @@ async def verify(at: Installation, fill: NamespaceFill, most: int = SHOWN) -> Re
         await fill.up_to_now()
         await asyncio.sleep(PAUSE_SECONDS)
         same = 0 if await comparison.again(compared) else same + 1
-    return RebuildVerdict(
-        compared, await comparison.named(compared, most), await comparison.scopes(compared, most)
-    )
+    return RebuildVerdict(compared, most)

@@ -303,7 +303,6 @@ class _Reform:
             group=self.at.topics(own.placement).group(ATLAS_WRITER),
             source=prefix,
             pipeline=self.name,
-            places=(),
             state="filling",
             created_at=datetime.now(UTC),
         )

@@ -1,7 +1,7 @@
 """The parts of a reform: settings in, stages with their own topics, groups and collections out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.needs import OF_STAGES
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.directory_store import MongoAudiences
-from eden_memory.directory.stream_store import Streams
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.groups import GroupAdmin
@@ -26,7 +25,7 @@ from eden_memory.names import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformCap
-from eden_memory.replay.reform.reform_calls import Capped, CountedReuse, InterceptingPublisher
+from eden_memory.replay.reform.reform_calls import CountedReuse, InterceptingPublisher
 from eden_memory.replay.reform.reform_plan import ReformPlan, streams_by_agent
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, takes, with_streams
@@ -130,10 +129,9 @@ async def reform_run(
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)
         usage = MongoUsage(database, own.names)
         intercepting = InterceptingPublisher(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-        cap = ReformCap(plan.message_usd, plan.consolidation_usd, lambda: intercepting.spent, reform.cap_usd)
-        intercepting.counted = cap.counted
+        cap = ReformCap(plan.message_usd, lambda: intercepting.spent, reform.cap_usd)
         answers: list[CountedReuse] = []
-        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", cap))
+        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/"))
         for need in OF_STAGES:
             await need.check(own, client)
         stages = await stack.enter_async_context(
@@ -166,7 +164,8 @@ async def reform_run(
         )
         intercepting.offer = feeding.offer
         if reform.asked.streams is not None:
-            feeding.written = partial(with_streams, streams=await _streams(database, own))
+            rows = await database[own.names[STREAMS]].find().to_list()
+            feeding.written = partial(with_streams, streams=streams_by_agent(rows))
         yield ReformRun(
             reform=reform,
             settings=own,
@@ -185,12 +184,7 @@ async def reform_run(
         )
 
 
-def _counted(kept: list[CountedReuse], units: str, cap: ReformCap, answers: AnswerStore) -> AnswerStore:
+def _counted(kept: list[CountedReuse], units: str, answers: AnswerStore) -> AnswerStore:
     counted = CountedReuse(answers, units)
     kept.append(counted)
-    return Capped(counted, f"{units}{pipeline.CONSOLIDATION}:", cap.reserve_consolidation)
-
-
-async def _streams(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Streams]:
-    """Return the reform's own streams by agent."""
-    return streams_by_agent(await database[own.names[STREAMS]].find().to_list())
+    return counted

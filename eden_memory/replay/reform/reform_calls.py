@@ -1,10 +1,9 @@
-"""Calls of a reform's models: kept answers count as reused, others need room; all are counted at once."""
+"""Calls of a reform's models: kept answers count as reused; all calls are counted at once."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from eden_memory.errors import CapReached
 from eden_memory.models.stored_answers import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.envelope import Envelope
@@ -12,26 +11,6 @@ from eden_memory.schemas.events import FormationRequested, ModelCalled, decode
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.usage.budget_rules import UsageStore
-
-Room = Callable[[str], bool]
-"""Whether there is room for the call of a unit: if so, it is kept back for it."""
-
-
-class Capped(Forwarding):
-    """An AnswerStore; `units` is what the names of the questions begin with that need room, each without that."""
-
-    def __init__(self, answers: AnswerStore, units: str, room: Room) -> None:
-        super().__init__(answers)
-        self._units, self._room = units, room
-
-    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
-        """As the store; CapReached where nothing is kept and there is no room to ask."""
-        found = await super().of_unit(unit, answer_id)
-        asks = answer_id is not None and not found and unit.startswith(self._units)
-        if asks and not self._room(unit.removeprefix(self._units)):
-            raise CapReached("the cap leaves no room for this call")
-        return found
-
 
 MOST_REMEMBERED = 100_000
 
@@ -77,10 +56,8 @@ class CountedReuse(Forwarding):
 class InterceptingPublisher:
     """In the place of the publisher.
 
-    `offer` is told of each window that formation-trigger would ask for, `counted` of each call that stands in the
-    totals.
-
-    Calls are in the totals before anybody reads of them, so that a cap holds whether or not the usage stage runs.
+    `offer` is told of each window that formation-trigger would ask for. Calls are in the totals before anybody reads
+    of them, so that a cap holds whether or not the usage stage runs.
     """
 
     def __init__(
@@ -94,7 +71,6 @@ class InterceptingPublisher:
     ) -> None:
         self._publisher, self._usage = publisher, usage
         self.offer: Callable[[FormationRequested], None] = _nobody
-        self.counted: Callable[[ModelCalled], None] = _not_kept_back
         self._calls, self._windows = topic_of(ModelCalled), topic_of(FormationRequested)
         self._uncounted: dict[str, ModelCalled] = {}
         self._counting = asyncio.Lock()
@@ -127,12 +103,6 @@ class InterceptingPublisher:
         for call in counted:
             self.spent += call.cost_usd or 0
             self.paid += 1
-        for call in waiting.values():
-            self.counted(call)
-
-
-def _not_kept_back(call: ModelCalled) -> None:
-    """Nothing was kept back for a call."""
 
 
 def _nobody(window: FormationRequested) -> None:

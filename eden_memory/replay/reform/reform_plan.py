@@ -1,11 +1,9 @@
 """The plan of a reform: the windows that were asked for, and about what forming them again costs.
 
-A stage is expected to ask for each message what live formation asked for it on average, and to pay nothing where
-answers are kept: all of its answers, or with streams of its own those of windows that these do not change. Before
-anything was recorded, start values stand in. Costs are US dollars.
+A stage is expected to ask for each message what live formation asked for it on average, less the share of the
+messages for which its answers are kept. Before anything was recorded, start values stand in. Costs are US dollars.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +20,6 @@ from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
-from eden_memory.limits import label_of
 from eden_memory.local.servers import endpoints
 from eden_memory.metrics import CHARGED
 from eden_memory.models.catalogue import (
@@ -36,10 +33,11 @@ from eden_memory.models.provider_calls import Tokens
 from eden_memory.models.question import Role
 from eden_memory.mongo.documents import plain
 from eden_memory.replay.recorded_events import recorded
-from eden_memory.replay.reform.reform_settings import STREAMS, takes, with_streams
+from eden_memory.replay.reform.reform_settings import STREAMS, takes
 from eden_memory.schemas.documents import CountedCall, ReformAsked, ReformCalls
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
+from eden_memory.usage.costs import CONSOLIDATING, FORMING, tokens_of
 from eden_memory.usage.usage_store import LIVE
 
 Row = dict[str, Any]
@@ -60,7 +58,6 @@ ROLES: Mapping[str, Role | None] = {
 """Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
 ALL = frozenset(ROLES)
 PLACES = Decimal("0.000000000001")
-CHARACTERS_PER_TOKEN = 3
 
 
 @dataclass(slots=True)
@@ -83,31 +80,12 @@ class StageCalls:
         )
 
 
-START: Mapping[str, StageCalls] = {
-    FACTS: StageCalls(1, 1_800, 0, 500),
-    DEDUP: StageCalls(1, 1_500, 0, 400),
-    REFLECTIONS: StageCalls(1, 4_000, 0, 600),
-    CONSOLIDATION: StageCalls(1, 1_500, 0, 500),
-}
-"""The calls of a window before anything was recorded, besides its text; on the generous side."""
-SHOW_THE_WINDOW = (FACTS, REFLECTIONS)
+START = {FACTS: FORMING["facts"], DEDUP: FORMING["decisions"], REFLECTIONS: FORMING["reflections"]}
+START[CONSOLIDATION] = CONSOLIDATING
+"""The call that each stage is expected to make for a window before anything was recorded."""
 
 Price = Callable[[str, StageCalls], Decimal | None]
 """(stage, calls) → US dollars by the price tables; None where the price is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """Stages whose answers are all kept, and those of which some may be."""
-
-    fully: frozenset[str] = frozenset()
-    partly: frozenset[str] = frozenset()
-    shares: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By stage, the share of the windows for which all answers are kept."""
-
-    def share(self, stage: str) -> float:
-        """Return for which share of the windows a stage finds all its answers."""
-        return 1.0 if stage in self.fully else self.shares.get(stage, 0.0)
 
 
 @dataclass(slots=True)
@@ -125,9 +103,7 @@ class AskedWindows:
     tier: int = 0
     """The highest."""
     as_before: int = 0
-    """Windows whose scopes and streams are those that live formation had."""
-    untouched: int = 0
-    """Of these, windows whose scopes no changed window reaches: they meet the same memory again."""
+    """Windows of agents whose streams are those that live formation has."""
 
     def take(self, asked: FormationRequested) -> None:
         """Add a selected window."""
@@ -145,8 +121,6 @@ class ReformPlan:
     rows: tuple[ReformCalls, ...]
     message_usd: Decimal = Decimal(0)
     """What one message is expected to cost, as far as prices are known."""
-    consolidation_usd: Decimal = Decimal(0)
-    """What one consolidation is expected to cost, as far as its price is known."""
     times: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
 
 
@@ -161,76 +135,63 @@ async def plan(
     """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own, if it
     has any, as documents."""
     heard = await MongoAudiences(database, live.names).heard_by(asked.user_id)
-    stored = await database[live.names[STREAMS]].find().to_list() if streams is not None else ()
-    found = await _asked_windows(
-        live, asked, heard, same_streams(streams_by_agent(stored), streams_by_agent(streams or ()))
-    )
+    before = await database[live.names[STREAMS]].find().to_list() if streams is not None else ()
+    found = await _asked_windows(live, asked, heard, agents_changed(before, streams or ()))
     calls = RecordedCalls(database, live)
     changed = changed_stages(live, own, await calls.prompts())
-    if streams is not None and not asked.rewindow:
-        kept = reuse_beside_streams(changed, found)
-    else:
-        kept = reuse(changed, one_at_a_time=at_once == 1, same_windows=not asked.rewindow)
+    kept = set[str]() if asked.rewindow else kept_stages(changed, one_at_a_time=at_once == 1)
+    share = found.as_before / max(1, found.windows)
     each = await calls.of_a_message(found.messages_of)
     price = _prices(own, found.tier)
     windows = found.windows
     if asked.rewindow and live.windows != own.windows:
         windows = max(len(found.sessions), ceil(found.messages / own.windows.messages))
-    return expected(found, windows, each, kept, price, other_models(live, own))
+    return expected(found, windows, each, dict.fromkeys(kept, share), price, repriced=other_models(live, own))
 
 
 def expected(
     found: AskedWindows,
     windows: int,
     each: Mapping[str, StageCalls],
-    kept: Reuse,
+    kept: Mapping[str, float],
     price: Price,
+    *,
     repriced: Collection[str] = (),
 ) -> ReformPlan:
     """Return the plan; `each`: live formation's calls for a message by stage, none if nothing was recorded.
 
-    `windows`: how many there will be; `repriced`: stages whose model is another one than live's.
+    `windows`: how many there will be; `kept`: the share of the windows for which a stage finds its answers;
+    `repriced`: stages whose model is another one than live's.
     """
     together: dict[str, StageCalls] = {}
     if each:
         cut_smaller = max(1.0, windows / max(1, found.windows))
         together = {stage: calls.times(found.messages * cut_smaller) for stage, calls in each.items()}
     elif windows:
-        together = {stage: calls.times(windows) for stage, calls in START.items()}
-        for stage in SHOW_THE_WINDOW:
-            together[stage].input += found.characters / CHARACTERS_PER_TOKEN
+        for stage, call in START.items():
+            tokens = tokens_of(call, found.characters // windows)
+            together[stage] = StageCalls(1, tokens[0], 0, tokens[1]).times(windows)
 
     def usd(stage: str, calls: StageCalls) -> Decimal | None:
-        if not calls.calls:
-            return Decimal(0)
         return price(stage, calls) if stage in repriced or not calls.usd else calls.usd
 
     rows: list[ReformCalls] = []
     for stage in (stage for stage in ROLES if stage in together and round(together[stage].calls)):
-        calls, share = together[stage], kept.share(stage)
-        some = stage in kept.partly and not share
-        cost = usd(stage, calls)
+        calls, share = together[stage], kept.get(stage, 0.0)
+        cost = usd(stage, calls) if share < 1 else Decimal(0)
         rows.append(
             ReformCalls(
                 stage=stage,
                 calls=round(calls.calls),
                 input_tokens=round(calls.input),
                 output_tokens=round(calls.output),
-                usd=Decimal(0) if share == 1 else summed([cost and cost * Decimal(1 - share)]),
-                reused=None if some else round(calls.calls * share),
+                usd=summed([cost and cost * Decimal(1 - share)]),
+                reused=round(calls.calls * share),
             )
         )
     whole = sum((row.usd for row in rows if row.usd is not None), Decimal(0))
-    blobs = together.get(CONSOLIDATION, StageCalls())
-    one = blobs.times(1 / blobs.calls) if blobs.calls else START[CONSOLIDATION]
-    return ReformPlan(
-        windows,
-        found.messages,
-        tuple(rows),
-        (whole / max(1, found.messages)).quantize(PLACES),
-        (usd(CONSOLIDATION, one) or Decimal(0)).quantize(PLACES),
-        found.times,
-    )
+    message_usd = (whole / max(1, found.messages)).quantize(PLACES)
+    return ReformPlan(windows, found.messages, tuple(rows), message_usd, found.times)
 
 
 def summed(amounts: Iterable[Decimal | None]) -> Decimal | None:
@@ -246,80 +207,35 @@ def total(rows: Sequence[ReformCalls]) -> Decimal | None:
 
 
 async def _asked_windows(
-    live: Settings,
-    asked: ReformAsked,
-    heard: Collection[str],
-    as_before: Callable[[FormationRequested], bool],
+    live: Settings, asked: ReformAsked, heard: Collection[str], changed: Set[str]
 ) -> AskedWindows:
-    """Read `memory.formations` as far as it goes now."""
+    """Read `memory.formations` as far as it goes now; `changed`: agents with other streams than before."""
     topics = load_topics(live.kafka, live.placement)
     kafka = client_kwargs(live.kafka, endpoints(live).kafka)
-    found, sessions = AskedWindows(), SessionsOfScopes()
+    found = AskedWindows()
     async for batch in recorded(kafka, topics.topic_of(FormationRequested)):
         for event, _, record in batch:
             if isinstance(event, FormationRequested) and event.formation_id not in found.times:
                 found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
                 found.messages_of[event.formation_id] = len(event.messages)
-                taken = takes(asked, event, heard)
-                if taken:
+                if takes(asked, event, heard):
                     found.take(event)
-                sessions.add(event, as_before=taken and as_before(event))
-    found.as_before, found.untouched = sessions.as_before, sessions.untouched()
+                    found.as_before += event.agent_id not in changed
     return found
 
 
-class SessionsOfScopes:
-    """The scopes of sessions, to find those that memory of changed windows does not reach."""
-
-    def __init__(self) -> None:
-        self._as_before: defaultdict[str, int] = defaultdict(int)
-        self._changed: set[str] = set()
-        self._scopes: defaultdict[str, set[str]] = defaultdict(set)
-
-    def add(self, window: FormationRequested, *, as_before: bool) -> None:
-        """Add a window."""
-        session = window.session_id
-        self._scopes[session] |= {scope.key for scope in window.scopes}
-        self._as_before[session] += as_before
-        if not as_before:
-            self._changed.add(session)
-
-    @property
-    def as_before(self) -> int:
-        """Windows that are as before."""
-        return sum(self._as_before.values())
-
-    def untouched(self) -> int:
-        """Return the windows of sessions that share no scope with a changed one, also not through others."""
-        left, reached = set(self._scopes), self._changed
-        while reached:
-            scopes = set[str]().union(*(self._scopes[session] for session in reached))
-            left -= reached
-            reached = {session for session in left if self._scopes[session] & scopes}
-        return sum(self._as_before[session] for session in left)
+def agents_changed(before: Iterable[Row], now: Iterable[Row]) -> set[str]:
+    """Return the agents of which these stream documents are not the same."""
+    live, own = streams_by_agent(before), streams_by_agent(now)
+    return {agent for agent in live.keys() | own.keys() if live.get(agent) != own.get(agent)}
 
 
 def streams_by_agent(rows: Iterable[Row]) -> Mapping[str, Streams]:
     """Return stream documents by agent and label."""
-    found: defaultdict[str, list[Row]] = defaultdict(list)
+    found: dict[str, list[Row]] = {}
     for row in rows:
-        found[row["agent_id"]].append(row)
+        found.setdefault(row["agent_id"], []).append(row)
     return {agent: streams_in(own) for agent, own in found.items()}
-
-
-def same_streams(
-    live: Mapping[str, Streams], own: Mapping[str, Streams]
-) -> Callable[[FormationRequested], bool]:
-    """Return whether a window asks for the same scopes by the same streams as before."""
-
-    def same(asked: FormationRequested) -> bool:
-        before, now = live.get(asked.agent_id, {}), own.get(asked.agent_id, {})
-        labels = {label_of(scope) for scope in asked.scopes} | {"agent"}
-        return with_streams(asked, own) is asked and all(
-            before.get(label) == now.get(label) for label in labels
-        )
-
-    return same
 
 
 class RecordedCalls:
@@ -370,32 +286,19 @@ class RecordedCalls:
         return {(row["_id"]["stage"], row["_id"]["prompt"]) async for row in cursor}
 
 
-def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reuse:
-    """Return of which stages a reform finds every answer, or some; `changed`: stages that ask differently.
+def kept_stages(changed: Set[str], *, one_at_a_time: bool) -> Set[str]:
+    """Return the stages of which a reform finds every answer; `changed`: stages that ask differently.
 
     An answer is used again where model, parameters and prompt are the same. A stage's prompt holds what others made:
-    decisions and reflections the facts extracted, reflections the blobs, blobs the reflections.
-
-    Only one window at a time meets the same memory as before; several at once may find other candidates, blobs and
-    buffers. `same_windows`: windows and streams are those of live formation.
+    decisions and reflections the facts extracted, reflections the blobs, blobs the reflections. Several windows at
+    once meet other candidates, blobs and buffers than before: they find some answers, which are not counted.
     """
-    if not same_windows:
-        return Reuse()
-    if FACTS in changed:  # where no other facts are found, the rest is the same
-        return Reuse(partly=ALL - changed)
-    same = ALL - changed
-    if changed & {REFLECTIONS, CONSOLIDATION}:
-        same -= {REFLECTIONS, CONSOLIDATION}
-    return Reuse(same) if one_at_a_time else Reuse(same & {FACTS}, same - {FACTS})
-
-
-def reuse_beside_streams(changed: Set[str], found: AskedWindows) -> Reuse:
-    """Return what a reform with streams of its own finds: the facts of windows that its streams do not change, and
-    all answers of those that besides meet the same memory as before."""
-    same = reuse(changed, one_at_a_time=True, same_windows=True).fully
-    windows = max(1, found.windows)
-    shares = {stage: (found.as_before if stage == FACTS else found.untouched) / windows for stage in same}
-    return Reuse(shares=shares)
+    if FACTS in changed:
+        return set()
+    if not one_at_a_time:
+        return {FACTS}
+    last = {REFLECTIONS, CONSOLIDATION}
+    return ALL - changed - (last if changed & last else set())
 
 
 def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, str]]) -> set[str]:

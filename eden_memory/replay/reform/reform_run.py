@@ -183,9 +183,12 @@ class ReformRun:
             if not await self.feeding.run():
                 return False
         await self._stop_cutting()
-        if not await self.feeding.run() or not await self.feeding.quiet():
+        if not await self.feeding.run():
             return False
-        return not await self._reapply() or await self.feeding.quiet()
+        await self.feeding.settled()
+        if await self._reapply():
+            await self.feeding.settled()
+        return True
 
     async def _stop_cutting(self) -> None:
         """Leave the chat that follows to whoever reads in the trigger's group next."""

@@ -31,17 +31,14 @@ def formed_by(asked: ReformAsked, heard: Collection[str] = ()) -> Callable[[Scop
     """
 
     def forms(scope: Scope) -> bool:
+        users = scope.user_id, *(scope.audience if isinstance(scope.audience, tuple) else ())
         return (
             asked.agent_id in (None, scope.agent_id)
             and asked.session_id in (None, scope.session_id)
-            and (asked.user_id is None or scope.key in heard or asked.user_id in _users_of(scope))
+            and (asked.user_id is None or scope.key in heard or asked.user_id in users)
         )
 
     return forms
-
-
-def _users_of(scope: Scope) -> tuple[str | None, ...]:
-    return scope.user_id, *(scope.audience if isinstance(scope.audience, tuple) else ())
 
 
 @dataclass(frozen=True, slots=True)

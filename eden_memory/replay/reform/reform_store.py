@@ -1,18 +1,17 @@
 """`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; and who is forming one."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
-from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
-from bson import Decimal128
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
+from eden_memory.mongo.documents import with_plain_money, with_stored_money
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.names import Names, Placement
 from eden_memory.replay.namespaces import namespace_store as judging
@@ -38,18 +37,22 @@ class MongoReforms:
     async def get(self, name: str) -> Reform | None:
         """The reform, or None."""
         row = await self._reforms.find_one({"_id": name})
-        return None if row is None else Reform.model_validate(_read(row), strict=False, extra="ignore")
+        return (
+            None
+            if row is None
+            else Reform.model_validate(with_plain_money(row), strict=False, extra="ignore")
+        )
 
     async def begun(self, reform: Reform) -> None:
         """Keep a new one; EdenError where another command was first."""
         try:
-            await self._reforms.insert_one(_written(reform.stored()))
+            await self._reforms.insert_one(with_stored_money(reform.stored()))
         except DuplicateKeyError:
             raise EdenError(f"{reform.id} was begun by another command meanwhile", "Run it again.") from None
 
     async def note(self, name: str, **fields: Any) -> None:
         """Write down some of its fields."""
-        await self._reforms.update_one({"_id": name}, {"$set": _written(fields)})
+        await self._reforms.update_one({"_id": name}, {"$set": with_stored_money(fields)})
 
     async def reused(self, name: str, more: int) -> None:
         """So many more answers were found kept."""
@@ -92,27 +95,6 @@ async def requested_windows(database: AsyncDatabase[Row], names: Names) -> Async
     windows = database[names[WindowTexts.COLLECTION]]
     async for row in windows.find({"requested": {"$ne": None}}, {"requested": 1}):
         yield FormationRequested.model_validate_json(row["requested"], extra="ignore")
-
-
-def _written(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return Decimal128(value)
-    if isinstance(value, dict):
-        return {name: _written(part) for name, part in cast("Row", value).items()}
-    if isinstance(value, list | tuple):
-        return [_written(part) for part in cast("Sequence[Any]", value)]
-    return value
-
-
-def _read(value: Any) -> Any:
-    if isinstance(value, Decimal128):
-        amount = value.to_decimal()
-        return amount or Decimal(0)
-    if isinstance(value, dict):
-        return {name: _read(part) for name, part in cast("Row", value).items()}
-    if isinstance(value, list):
-        return [_read(part) for part in cast("Sequence[Any]", value)]
-    return value
 
 
 async def neglected(database: AsyncDatabase[dict[str, Any]], prefix: str) -> list[Namespace]:

@@ -203,7 +203,9 @@ class FromNothing:
         async with self.at.groups as groups:
             for program in self.topics.file.programs:
                 self._committed[program] = await groups.committed(self.topics.group(program))
-        await self._marks()
+        # up to where forgetting had come: the rest comes again, and finds what it erases
+        marks = await marks_again(self.at, self.topics, self._committed[FORGETTING])
+        self._say("forgotten", marks, "marks of what is forgotten")
         flying = await self._decisions()
         await self._trigger(flying)
         await self._memory(lost)
@@ -257,11 +259,6 @@ class FromNothing:
                 "Stop `eden run` and whatever else runs; a killed process counts for ten seconds more.",
             )
 
-    async def _marks(self) -> None:
-        """Restore the marks up to where forgetting had come: the rest comes again, and finds what it erases."""
-        count = await marks_again(self.at, self.topics, self._committed[FORGETTING])
-        self._say("forgotten", count, "marks of what is forgotten")
-
     async def _decisions(self) -> InFlight:
         """Outcomes of what was published and not committed."""
         decisions = Decisions(
@@ -281,7 +278,6 @@ class FromNothing:
         """Formation-trigger's state, with the texts of the windows that are still to be read."""
         settings, client = self.at.settings, self.at.database.client
         restored = await TriggerRestore(settings, client, self.topics, flying.wants_texts).run()
-        self._say("messages", restored.messages, "messages")
         self._say("windows", restored.windows, "windows, as they were recorded")
         self._say("cut", restored.cut, "windows that had closed and were not recorded: asked for next")
         self._say("waiting", restored.waiting, "messages that wait for their window")
@@ -304,7 +300,6 @@ class FromNothing:
                 group=self._group,
                 source=at.prefix,
                 pipeline=placement.pipeline,
-                places=await progress.places(),
                 state="filling",
                 created_at=datetime.now(UTC),
             )

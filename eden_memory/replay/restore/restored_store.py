@@ -111,7 +111,7 @@ class MongoRestored:
                 await _of(self._database, self._names, kind.COLLECTION).bulk_write(writes, ordered=False)
 
     async def count(self) -> dict[str, int]:
-        """Return what is there: messages, those that wait, windows, messages of windows whose text is gone."""
+        """Return what is there: messages that wait, windows, messages of windows whose text is gone."""
         messages, windows = (
             _of(self._database, self._names, Message.COLLECTION),
             _of(self._database, self._names, WindowTexts.COLLECTION),
@@ -124,7 +124,6 @@ class MongoRestored:
             ]
         )
         return {
-            "messages": await messages.count_documents({}),
             "waiting": await messages.count_documents({"formation_id": None, "place": {"$gt": 0}}),
             "windows": await windows.count_documents({}),
             "gone": sum([row["gone"] async for row in counted]),

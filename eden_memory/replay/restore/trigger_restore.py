@@ -58,7 +58,6 @@ log = LibraryLogger()
 class Restored(BaseModel):
     """The figures of a restoration."""
 
-    messages: int = 0
     waiting: int = 0
     """Messages that wait for their window."""
     windows: int = 0
@@ -138,7 +137,8 @@ class RecordedWindows:
         for found in deliveries:
             key = first_id(found)
             event, member = found.event, formed.get(key)
-            shown_in = [windows[name] for name in self._shown_in(key, member) if name in windows]
+            own = member.formation_id or "" if member is not None else ""
+            shown_in = [windows[name] for name in (own, *self.explained.get(key, ())) if name in windows]
             if event is None:
                 version = found.envelope.entity_version or ""
                 if found.envelope.reason in GONE or (found.envelope.reason == "deleted" and self.forgets):
@@ -148,7 +148,8 @@ class RecordedWindows:
                 if found.envelope.reason == "opted_out" and member is None:
                     excluded[found.key] = _excluded(known.get(found.key), found)
             elif isinstance(event, MessageRecorded) and member is not None:
-                if event.participant is not None and not self._leaves(event, member):
+                left = event.session_id != member.session_id and event.version > member.version
+                if event.participant is not None and not left:  # nobody joins the session that it left for
                     authored[event.session_id].append(event.participant)
                 corrected = bool(shown_in) and event.origin == "reread" and event.version > member.version
                 told = replace(StoredMessage.of(event, found.envelope.time), message_id=key)
@@ -163,14 +164,6 @@ class RecordedWindows:
             for user in authored[name]:
                 session.see(user)
         await self.write((*formed.values(), *excluded.values()), sessions.values(), windows.values(), ())
-
-    def _shown_in(self, message_id: str, member: StoredMessage | None) -> list[str]:
-        own = [] if member is None or member.formation_id is None else [member.formation_id]
-        return [*own, *self.explained.get(message_id, ())]
-
-    def _leaves(self, event: MessageRecorded, member: StoredMessage) -> bool:
-        """Tell whether a record says of a formed message that it is in another session since: nobody joins that."""
-        return event.session_id != member.session_id and event.version > member.version
 
     async def ask_anew(self) -> None:
         """Write the requests again of windows that a corrected field mapping reads otherwise, as it reads them."""

@@ -102,6 +102,6 @@ async def calls(database: AsyncDatabase[Row], settings: Settings, name: str) -> 
 
 def expected(said: str) -> Decimal:
     """US dollars of the estimate that was shown."""
-    found = re.search(r"expected: (?:at most )?([0-9.]+) USD", said)
+    found = re.search(r"expected: ([0-9.]+) USD", said)
     assert found is not None, said
     return Decimal(found[1])

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
 
@@ -12,11 +12,11 @@ from aiokafka import TopicPartition
 
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgotten import Mark
-from eden_memory.replay.group_progress import GroupProgress, behind
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, filling
 from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
-from eden_memory.schemas.documents import Namespace, Place
+from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.patience import until_done
@@ -55,8 +55,8 @@ class ReplayKit(StageKit):
             GroupProgress(self.client, {group: topics}) as places,
             self.running(self.worker()),
         ):
-            ends, begun = await places.ends(), await places.places()
-            await until(lambda: until_done(partial(_all_read, places, ends, begun)), "everything read")
+            ends = await places.ends()
+            await until(lambda: until_done(partial(_all_read, places, ends)), "everything read")
 
     async def ends(self) -> Mapping[TopicPartition, int]:
         """Of every topic there is."""
@@ -98,10 +98,8 @@ class ReplayKit(StageKit):
         return process.returncode, shown.decode()
 
 
-async def _all_read(
-    places: GroupProgress, ends: Mapping[TopicPartition, int], begun: Sequence[Place]
-) -> bool:
-    return not behind(await places.reached(), ends, begun)
+async def _all_read(places: GroupProgress, ends: Mapping[TopicPartition, int]) -> bool:
+    return not await places.behind(ends)
 
 
 async def _verdict(

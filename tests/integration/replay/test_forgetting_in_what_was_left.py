@@ -12,8 +12,10 @@ import pytest
 from aiokafka import TopicPartition
 
 from eden_memory.assembly import handlers
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation, installation
-from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.namespaces.dropping import drop, placement_named
+from eden_memory.replay.namespaces.namespace_store import WRITER
 from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.replay.rebuild.namespace_rebuild import verify
 from eden_memory.replay.reform.reform_store import MongoReforms, neglected
@@ -128,7 +130,9 @@ async def _uncommitted(found: System, name: str) -> None:
     """As if killed after it had written, and before it committed."""
     async with installation(found.settings) as at:
         namespace = await at.named(name)
-        begun = {TopicPartition(one.topic, one.partition): one.begin for one in namespace.places}
+        topics = at.topics(await placement_named(at, name)).read_by(WRITER)
+        async with GroupProgress(at.kafka, {namespace.group: topics}) as progress:
+            begun = dict(progress.begin)
         await until(lambda: _anew(at, namespace.group, begun), "the group is left", 20)
 
 

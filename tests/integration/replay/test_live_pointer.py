@@ -31,7 +31,6 @@ def document(placement: Placement, state: State = "caught_up") -> dict[str, Any]
         group=f"atlas-writer.{placement.memory}",
         source="memory_",
         pipeline=placement.pipeline,
-        places=(),
         state=state,
         created_at=datetime.now(UTC),
     ).stored()

@@ -42,7 +42,6 @@ async def test_a_rebuild_equals_live_says_nothing_and_finds_what_differs(kit: Re
     assert namespace is not None
     assert (namespace["state"], namespace["unreadable"]) == ("caught_up", 0)
     assert namespace["counts"] == {name: len(found) for name, found in live.items()}
-    assert all(one["reached"] >= one["end"] for one in namespace["places"] if one["end"])
 
     gone, other, extra = [one["_id"] for one in live["facts"][:3]]
     await kit.database[ANEW + "facts"].delete_one({"_id": gone})
@@ -58,9 +57,7 @@ async def test_a_rebuild_equals_live_says_nothing_and_finds_what_differs(kit: Re
     assert "and 1 more" in shown
     assert "reflections: " in shown
     different = [one for one in shown.splitlines() if "DIFFERENT" in one]
-    assert [one.partition(":")[0] for one in different if not one.startswith(" ")] == ["facts"]
-    scopes = sorted({one["scope_key"] for one in live["facts"][:3]})
-    assert [one.split(": ")[0].strip() for one in different if one.startswith(" ")] == scopes[:2]
+    assert different == [f"facts: {len(live['facts']):,} compared, 3 DIFFERENT"]
 
     code, shown = await interrupted(
         kit, "documents differ from live", "rebuild", NAME, "--verify", "--follow"

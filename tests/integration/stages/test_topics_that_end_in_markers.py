@@ -9,7 +9,7 @@ from eden_memory.kafka.fencing import fence
 from eden_memory.kafka.groups import GroupAdmin, LagReader, lags
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, reading
-from eden_memory.observability.causal_chain_store import scope_records
+from eden_memory.observability.lineage_store import scope_records
 from eden_memory.observability.tapping import tapping
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.source.backfill import Known, MessagesTopic, holds_any_record

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from eden_memory.assembly import handlers
-from eden_memory.cli.following_commands import chain_of
+from eden_memory.cli.cost import shares_of
+from eden_memory.cli.following_commands import lineage_of
 from eden_memory.errors import EdenError
 from eden_memory.models.provider_calls import Tokens
 from eden_memory.mongo.ids import encode_id
 from eden_memory.names import span_id, trace_id
-from eden_memory.observability.causal_chain import Node
-from eden_memory.observability.causal_chain_store import shares_of
+from eden_memory.observability.lineage import Node, total
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.costs import total
 from eden_memory.usage.usage_store import MongoTotals, UsageQuery
 from tests.awaiting import gives
 from tests.integration.replay.reform_kit import quiet
@@ -133,10 +132,10 @@ async def every_call_is_in_the_totals(running: System) -> dict[str, ModelCalled]
 
 async def the_message_leads_to_its_memory(running: System, message: str) -> None:
     async def shown() -> bool:
-        return "context" in kinds(await chain_of(running.settings, message))
+        return "context" in kinds(await lineage_of(running.settings, message))
 
     await until(shown, "a context that shows it")
-    node = await chain_of(running.settings, message)
+    node = await lineage_of(running.settings, message)
     assert kinds(node) == {"message", "window", "call", "fact", "reflection", "blob", "context"}
     facts = find(node, "fact")
     assert [one.told["decision"] for one in facts] == ["ADD", "ADD"]
@@ -160,10 +159,10 @@ async def memory_leads_back_to_the_messages(running: System, messages: list[str]
         (blob["_id"], notes),
         (reflection["_id"], {messages[2]}),
     ):
-        node = await chain_of(running.settings, name)
+        node = await lineage_of(running.settings, name)
         assert {one.id for one in find(node, "message")} == wanted, name
     with pytest.raises(EdenError, match="nothing is known"):
-        await chain_of(running.settings, "no such thing")
+        await lineage_of(running.settings, "no such thing")
 
 
 async def shares_add_up_to_the_calls(running: System, calls: dict[str, ModelCalled]) -> None:

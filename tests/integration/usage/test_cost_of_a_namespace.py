@@ -40,7 +40,6 @@ async def kit(settings: Settings) -> AsyncGenerator[OnServers]:
             group="trial",
             source="memory_",
             pipeline="trial",
-            places=(),
             state="filling",
             created_at=NOW,
         )

@@ -15,10 +15,11 @@ from eden_memory.cli import keys, sessions, topic_commands
 from eden_memory.cli.replay.reform_report import estimated, show
 from eden_memory.cli.tables import console, show_table, width
 from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.replay.comparing.report import BothSpent, MemoryReport, StageSpending
+from eden_memory.replay.comparing.report import MemoryReport
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
+from eden_memory.usage.usage_store import UsageSum, together
 
 MODEL = "openai gpt-4.1-mini-2025-04-14"
 ROW = ("✓", MODEL, "facts, decisions, reflections", "structured output, caching", "0.41 s", "0.4 in, 1.6 out")
@@ -104,13 +105,10 @@ def test_dates_are_broken_between_words_alone(monkeypatch: pytest.MonkeyPatch) -
 
 def differing() -> MemoryReport:
     report = MemoryReport(live="original", shadow="trial-with-another-prompt", most=None)
-    spent = StageSpending(
-        calls=12_345, input_tokens=123_456_789, output_tokens=9_876_543, cost_usd=Decimal("1234.5678")
-    )
-    report.spent = {
-        "reflection-extraction": BothSpent(live=spent, shadow=spent),
-        "fact-dedup": BothSpent(live=spent),
-    }
+    none = together(())
+    counts = {**none.counts, "calls": 12_345, "input_tokens": 123_456_789, "output_tokens": 9_876_543}
+    spent = UsageSum(None, Decimal("1234.5678"), counts)
+    report.spent = {"reflection-extraction": (spent, spent), "fact-dedup": (spent, none)}
     return report
 
 

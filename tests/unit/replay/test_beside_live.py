@@ -25,7 +25,6 @@ def document(placement: Placement, state: State = "caught_up") -> Namespace:
         group="g",
         source="s",
         pipeline=placement.pipeline,
-        places=(),
         state=state,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
     )

@@ -17,7 +17,6 @@ def namespace(name: str, state: Literal["filling", "caught_up", "dropped"]) -> N
         group=f"atlas-writer.{name}",
         source="memory_",
         pipeline=name,
-        places=(),
         state=state,
         created_at=datetime.now(UTC),
     )

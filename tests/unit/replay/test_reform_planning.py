@@ -16,14 +16,11 @@ from eden_memory.replay.reform.feeding import Feeding, ReformCap
 from eden_memory.replay.reform.reform_plan import (
     ALL,
     AskedWindows,
-    Reuse,
-    SessionsOfScopes,
     StageCalls,
+    agents_changed,
     expected,
+    kept_stages,
     refuse_unpriced,
-    reuse,
-    reuse_beside_streams,
-    same_streams,
     total,
 )
 from eden_memory.replay.reform.reform_settings import (
@@ -36,7 +33,7 @@ from eden_memory.replay.reform.reform_settings import (
     streams_of,
     takes,
 )
-from eden_memory.schemas.documents import ReformAsked, Stream
+from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -70,12 +67,6 @@ def request(one: PlannedWindow) -> FormationRequested:
         closed_at=one.at,
         settings_version="1",
     )
-
-
-def of_session(session: int, user: str) -> FormationRequested:
-    """A window of a user's session, which has the session's and the user's memory."""
-    scopes = (Scope.of_user(AGENT, user), Scope.of_session(AGENT, f"s.{session}", (user,)))
-    return request(window(session, 1)).model_copy(update={"scopes": scopes})
 
 
 def test_a_reform_of_a_user_takes_the_large_sessions_that_they_heard() -> None:
@@ -125,7 +116,7 @@ def asked_windows(count: int) -> AskedWindows:
 def test_a_message_costs_what_live_formation_paid_for_one(windows: int, calls: float, repriced: bool) -> None:
     each = {"fact-extraction": StageCalls(calls, 10 * calls, 0, 5 * calls, 2 * USD * Decimal(calls))}
     again = {"fact-extraction"} if repriced else set[str]()
-    plan = expected(asked_windows(windows), windows, each, Reuse(), flat, again)
+    plan = expected(asked_windows(windows), windows, each, {}, flat, repriced=again)
     usd = total(plan.rows)
     assert usd is not None
     paid = (USD if repriced else 2 * USD) * Decimal(calls) * 4 * windows
@@ -133,76 +124,40 @@ def test_a_message_costs_what_live_formation_paid_for_one(windows: int, calls: f
     if plan.rows:
         assert abs(usd - paid) < USD / 1000
         assert abs(plan.message_usd * plan.messages - usd) < USD / 1000
-    assert (
-        expected(asked_windows(windows), 2 * windows, each, Reuse(), flat).message_usd >= plan.message_usd / 2
-    )
+    assert expected(asked_windows(windows), 2 * windows, each, {}, flat).message_usd >= plan.message_usd / 2
 
 
 def test_without_anything_recorded_start_values_stand_in_and_kept_answers_cost_nothing() -> None:
-    kept = Reuse(frozenset({"fact-extraction"}), frozenset({"reflection-extraction"}))
-    plan = expected(asked_windows(1), 1, {}, kept, flat)
+    plan = expected(asked_windows(4), 4, {}, {"fact-extraction": 1, "consolidation": 0.5}, flat)
     assert {row.stage: (row.usd, row.reused) for row in plan.rows} == {
-        "fact-extraction": (Decimal(0), 1),
-        "fact-dedup": (USD, 0),
-        "reflection-extraction": (USD, None),
-        "consolidation": (USD, 0),
-    }
-    assert plan.consolidation_usd == USD
-
-
-def test_a_message_of_a_window_that_its_streams_do_not_change_costs_no_extraction() -> None:
-    found = asked_windows(4)
-    found.as_before, found.untouched = 2, 1
-    kept = reuse_beside_streams({"consolidation"}, found)
-    plan = expected(found, 4, {stage: StageCalls(1, usd=USD) for stage in ALL}, kept, flat)
-    assert {row.stage: (row.usd, row.reused) for row in plan.rows} == {
-        "fact-extraction": (8 * USD, 8),
-        "fact-dedup": (12 * USD, 4),
-        "vectors": (12 * USD, 4),
-        "reflection-extraction": (16 * USD, 0),
-        "consolidation": (16 * USD, 0),
+        "fact-extraction": (Decimal(0), 4),
+        "fact-dedup": (4 * USD, 0),
+        "reflection-extraction": (4 * USD, 0),
+        "consolidation": (2 * USD, 2),
     }
 
 
-def test_only_sessions_that_no_changed_one_reaches_meet_the_same_memory_again() -> None:
-    found = SessionsOfScopes()
-    for session, user in enumerate(("s.ana", "s.ana", "s.bob", "s.bob")):
-        found.add(of_session(session, user), as_before=session != 3)
-    assert (found.as_before, found.untouched()) == (3, 2), "bob's other session meets what changed"
-    both = (Scope.of_user(AGENT, "s.ana"), Scope.of_user(AGENT, "s.bob"))
-    found.add(of_session(5, "s.ana").model_copy(update={"scopes": both}), as_before=True)
-    assert (found.as_before, found.untouched()) == (4, 0), "reached through the session of both"
-
-
-def test_a_window_is_as_before_where_each_of_its_streams_is() -> None:
-    user = Stream.model_validate({"_id": f"{AGENT}/user", "agent_id": AGENT, "scope": "user"})
-    own = {AGENT: {"user": user.model_copy(update={"extraction_guidance": "Prefer what was decided."})}}
-    crowd = of_session(1, "s.ana").model_copy(
-        update={"scopes": (Scope.of_session(AGENT, "s.1", ("s.a", "s.b")),)}
-    )
-    assert not same_streams({}, own)(of_session(1, "s.ana"))
-    assert same_streams({}, own)(crowd)
-    assert same_streams(own, own)(of_session(1, "s.ana"))
-    assert not same_streams(own, {})(of_session(1, "s.ana"))
+def test_an_agent_whose_streams_are_the_same_keeps_its_answers() -> None:
+    row = {"_id": f"{AGENT}/user", "agent_id": AGENT, "scope": "user"}
+    other = {**row, "extraction_guidance": "Prefer what was decided."}
+    assert agents_changed([row], [row]) == set()
+    assert agents_changed([row], [other]) == agents_changed([], [row]) == agents_changed([row], []) == {AGENT}
 
 
 def test_a_price_that_is_not_known_is_not_made_up() -> None:
-    plan = expected(asked_windows(2), 2, {}, Reuse(), lambda _stage, _calls: None)
+    plan = expected(asked_windows(2), 2, {}, {}, lambda _stage, _calls: None)
     assert total(plan.rows) is None
     with pytest.raises(EdenError, match="no price is known"):
         refuse_unpriced(plan, Decimal(1))
     refuse_unpriced(plan, None)
 
 
-@given(st.sets(st.sampled_from(sorted(ALL))), st.booleans(), st.booleans())
-def test_what_is_said_to_be_kept_rests_on_nothing_that_changed(
-    changed: set[str], alone: bool, same: bool
-) -> None:
-    found = reuse(changed, one_at_a_time=alone, same_windows=same)
-    assert not found.fully & changed
-    assert not found.fully & found.partly
-    assert not (found.fully and ("fact-extraction" in changed or not same))
-    assert (found.fully == ALL) == (alone and same and not changed)
+@given(st.sets(st.sampled_from(sorted(ALL))), st.booleans())
+def test_what_is_said_to_be_kept_rests_on_nothing_that_changed(changed: set[str], alone: bool) -> None:
+    found = kept_stages(changed, one_at_a_time=alone)
+    assert not found & changed
+    assert not (found and "fact-extraction" in changed)
+    assert (found == ALL) == (alone and not changed)
 
 
 @dataclass
@@ -256,7 +211,7 @@ def feeding(servers: Servers, at_once: int, cap: Decimal | None) -> Feeding:
     def spent() -> Decimal:
         return 4 * USD * len(servers.published)
 
-    limited = ReformCap(4 * USD, USD, spent, cap)
+    limited = ReformCap(4 * USD, spent, cap)
     made: Any = Feeding(
         ReformAsked(), servers, servers, servers, lambda _: "memory.formations", limited, at_once, nothing
     )

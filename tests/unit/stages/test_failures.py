@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.errors import BulkWriteError, DocumentTooLarge, NotPrimaryError, OperationFailure
 
-from eden_memory.errors import CapReached, PermanentError, ProviderError
+from eden_memory.errors import PermanentError, ProviderError
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, classify, delay
 from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import RetryPolicy
@@ -33,7 +33,6 @@ POLICY = RetryPolicy(first=0.5, cap=60, attempts=6)
         (NodeNotReadyError(), Kind.AWAY),
         (TimeoutError(), Kind.TRANSIENT),
         (ConnectionResetError(), Kind.TRANSIENT),
-        (CapReached("no room"), Kind.TRANSIENT),
         (KeyError("x"), Kind.BUG),
         (AssertionError(), Kind.BUG),
     ],
@@ -55,11 +54,6 @@ def test_a_provider_is_not_asked_sooner_than_it_wants() -> None:
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_provider_may_say_that_an_attempt_says_nothing_of_the_input(counts: bool) -> None:
     assert Failure.of(ProviderError("503", 2.0, counts=counts)).counts is counts
-
-
-def test_an_input_that_a_cap_refuses_waits_alone_and_loses_no_attempt() -> None:
-    failure = Failure.of(CapReached("no room"))
-    assert (failure.counts, failure.alone, failure.outage) == (False, True, False)
 
 
 def test_attempts_depend_on_the_kind() -> None:

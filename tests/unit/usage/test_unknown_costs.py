@@ -8,7 +8,6 @@ from eden_memory.cli.following_commands import _figures  # pyright: ignore[repor
 from eden_memory.memory.memory_views import FactHistory, FactView, VersionView
 from eden_memory.metrics import known_cost
 from eden_memory.observability.watching import FormationProgress
-from eden_memory.replay.comparing.report import StageSpending
 from tests.calls import called
 
 
@@ -17,7 +16,6 @@ def test_a_sum_is_unknown_where_no_price_in_it_is_known() -> None:
     assert known_cost(Decimal(0), 0, 0, 100) is None, "a share of a request that another sum counts"
     assert known_cost(Decimal(0), 2, 0, 0) == 0, "both were refused"
     assert known_cost(Decimal("0.5"), 2, 1, 100) == Decimal("0.5")
-    assert StageSpending(calls=1, unpriced_calls=1).known_usd is None
 
 
 def test_progress_says_unknown_and_counts_a_shared_request_once() -> None:
