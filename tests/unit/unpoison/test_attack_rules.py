@@ -8,9 +8,9 @@ import pytest
 from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.memory.projection import undone_fact
 from eden_memory.mongo.ids import encode_id
+from eden_memory.observability.lineage import Memory
 from eden_memory.schemas.events import (
     CommandRef,
-    Event,
     FactChanged,
     Propagated,
     ReflectionFormed,
@@ -61,7 +61,7 @@ def retired(number: int, text: str, session: str, name: str, replaced_by: str, *
     return version(number, text, session, name=name, decision="DELETE", **over, **fields)
 
 
-def planned(*events: Event, attack: Attack = ATTACK) -> AttackPlan:
+def planned(*events: Memory, attack: Attack = ATTACK) -> AttackPlan:
     return plan_of(attack, events, NOON)
 
 
