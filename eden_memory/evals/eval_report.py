@@ -209,7 +209,7 @@ def markdown(report: EvalReport) -> str:
     ]
     if report.capped:
         parts.append("**Incomplete: the run ended at the cap.**")
-    if judges := [name for name in report.prompts if not name.startswith(READERS)]:
+    if report.judge and (judges := [name for name in report.prompts if not name.startswith(READERS)]):
         parts.append(f"Judging prompts: {', '.join(judges)}.")
     parts.append("## Answers by budget of memory tokens\n\n" + _markdown(*answer_table(report)))
     note = "Means by budget of memory tokens, with bootstrapped 95 % intervals over the questions (of ten or more)."
