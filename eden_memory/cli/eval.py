@@ -16,24 +16,18 @@ from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.tables import console as plain_console
 from eden_memory.cli.terminal import confirm, sigterm_as_interrupt
 from eden_memory.errors import Invalid
-from eden_memory.evals.dataset import (
-    CONVERTERS,
-    OWN_SET,
-    EvalSet,
-    Format,
-    converted,
-    eval_set,
-    read_set,
-    write_lines,
-)
+from eden_memory.evals.dataset import OWN_SET, EvalSet, eval_set, read_set
 from eden_memory.evals.eval_report import (
     answer_table,
+    curve_table,
     formation_table,
     retrieval_table,
+    shown_score,
     unanswered,
     write_report,
 )
 from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
+from eden_memory.evals.published_sets import CONVERTERS, Format, converted, write_lines
 from eden_memory.models.catalogue import asked_for, provider_name
 from eden_memory.models.model_servers import with_only_model
 from eden_memory.settings import Settings
@@ -46,7 +40,8 @@ def eval_(
     file: Annotated[
         Path,
         typer.Argument(
-            help="conversations and questions, JSON lines; unset: a small set of our own", show_default=False
+            help="conversations and questions, JSON lines, or what --format reads; unset: a small set of our own",
+            show_default=False,
         ),
     ] = OWN_SET,
     format_: Annotated[
@@ -58,7 +53,8 @@ def eval_(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="eden, eden+memory.similar=0.8, offline, whole, bm25, rrf, mem0 or package.module:function; "
+            help="eden, eden+memory.similar=0.8, offline, bm25, dense, rrf, whole (the newest messages that "
+            "fit), history (all messages, whatever the budget), mem0 or package.module:function; "
             f"may be repeated; unset: {', '.join(SYSTEMS)}; with a model also eden"
         ),
     ] = None,
@@ -76,7 +72,7 @@ def eval_(
     answers: Annotated[bool, typer.Option(help="--no-answers measures only formation and retrieval")] = True,
     budget: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="tokens of memory; may be repeated; unset: 500, 2000, 8000"),
+        typer.Option(min=1, help="tokens of memory; may be repeated; unset: 1000, 2000, 4000, 7000"),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, max=50, help="the k of R@k and nDCG@k")] = 10,
     limit: Annotated[int | None, typer.Option(min=1, help="read only this many conversations")] = None,
@@ -97,7 +93,7 @@ def eval_(
 
     eden eval
 
-    eden eval locomo10.json --format locomo --llm openai --system eden --system bm25 --cap 5
+    eden eval longmemeval_s.json --format longmemeval --llm openai --system eden --system bm25 --cap 5
 
     eden eval own.jsonl --system eden --system eden+memory.similar=0.8
     """
@@ -179,6 +175,7 @@ def show(report: EvalReport, out: Path) -> None:
     console = plain_console()
     for title, (header, rows) in (
         ("answers by budget of memory tokens", answer_table(report)),
+        (f"{shown_score(report)[0]} by budget, with 95 % intervals", curve_table(report, categories=False)),
         ("retrieval", retrieval_table(report)),
         ("formation", formation_table(report)),
     ):

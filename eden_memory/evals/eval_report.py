@@ -1,6 +1,6 @@
 """The tables, the JSON and the figure of an evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from itertools import cycle
@@ -10,28 +10,38 @@ from typing import Any
 import orjson
 
 from eden_memory.evals.evaluation import (
-    CHOOSER,
-    JUDGE,
-    READER,
     BudgetFigures,
     EvalReport,
+    QuestionResult,
     SystemResult,
     budget_figures,
 )
+from eden_memory.evals.judging import accuracy
 from eden_memory.evals.spending import Spent
-from eden_memory.evals.systems import MeasuredShare
+from eden_memory.evals.systems import ALL, MeasuredShare, bootstrapped, mean
 from eden_memory.files.mirror_folder import write_text
 
 Row = Sequence[str]
 FIGURE, MARKERS = "accuracy.svg", "os^Dv"
+FEWEST = 10
+"""Questions that an interval is shown for: resampling fewer says too little."""
+READERS = ("eval-reader/", "eval-assistant/", "eval-chooser/")
 SCORES = ("exact", "f1", "contains", "choice", "absent", "judge")
 
 
 def answer_table(report: EvalReport) -> tuple[list[str], list[Row]]:
     """Return header and rows: each system at each budget."""
     scored = _scores(report)
-    header = ["system", "budget", "tokens shown", "answer in memory", "accuracy", *scored]
-    header += ["tokens/question", "USD/question", "s/question"]
+    header = [
+        "system",
+        "budget",
+        "tokens shown",
+        "evidence in memory",
+        "answer in memory",
+        "accuracy",
+        *scored,
+    ]
+    header += ["tokens/question", "USD/question", "USD/judging", "s/question"]
     header += ["failed"] if unanswered(report) else []
     rows: list[Row] = []
     for system in report.systems:
@@ -41,8 +51,9 @@ def answer_table(report: EvalReport) -> tuple[list[str], list[Row]]:
             rows.append(
                 (
                     system.system,
-                    f"{budget:,}",
+                    _budget(budget),
                     f"{of.memory_tokens:,.0f}",
+                    _number(of.evidence),
                     _number(of.in_memory),
                     _number(of.accuracy),
                     *scores,
@@ -74,14 +85,57 @@ def _scores(report: EvalReport) -> list[str]:
     return [name for name in SCORES if name in used]
 
 
-def _each(of: BudgetFigures) -> tuple[str, str, str]:
-    return f"{of.tokens:,.0f}", f"{of.usd:.6f}", f"{of.seconds:.3f}"
+def _each(of: BudgetFigures) -> tuple[str, ...]:
+    return f"{of.tokens:,.0f}", f"{of.usd:.6f}", f"{of.judging_usd:.6f}", f"{of.seconds:.3f}"
+
+
+def _budget(tokens: int) -> str:
+    return "all" if tokens == ALL else f"{tokens:,}"
+
+
+def curve_table(report: EvalReport, *, categories: bool = True) -> tuple[list[str], list[Row]]:
+    """Return header and rows: the score of each system by budget with its interval, of all and each category."""
+    budgets = list(dict.fromkeys(budget for system in report.systems for budget in system.at))
+    results = [result for system in report.systems for part in system.at.values() for result in part]
+    found = sorted({result.category for result in results}) if categories else []
+    _, score = shown_score(report)
+    rows: list[Row] = []
+    for category in [None, *found] if len(found) > 1 else [None]:
+        for system in report.systems:
+            values = [
+                [
+                    value
+                    for result in system.at.get(budget, ())
+                    if category in (None, result.category) and (value := score(result)) is not None
+                ]
+                for budget in budgets
+            ]
+            if most := max(map(len, values), default=0):
+                rows.append((category or "all", system.system, str(most), *map(_interval, values)))
+    return ["questions", "system", "of", *map(_budget, budgets)], rows
+
+
+def shown_score(report: EvalReport) -> tuple[str, Callable[[QuestionResult], float | None]]:
+    """Return the score that the curve shows, in words and of a question: accuracy; without a reader what is shown."""
+    results = [result for system in report.systems for part in system.at.values() for result in part]
+    if any(result.scores for result in results):
+        return "accuracy", lambda result: accuracy(result.scores) if result.scores else None
+    if any(result.evidence is not None for result in results):
+        return "evidence in memory", lambda result: result.evidence
+    return "answer in memory", lambda result: result.in_memory
+
+
+def _interval(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    found = bootstrapped(values)
+    return f"{found.mean:.3f}" + (f" [{found.low:.2f}, {found.high:.2f}]" if found.of >= FEWEST else "")
 
 
 def retrieval_table(report: EvalReport) -> tuple[list[str], list[Row]]:
     """Return header and rows: each system, all languages and each."""
     languages = sorted({language for system in report.systems for language in system.by_language})
-    header = ["system", f"R@{report.k}", f"nDCG@{report.k}", "newer first", "s/search"]
+    header = ["system", f"R@{report.k}", f"nDCG@{report.k}", "newer first", "s/search", "p95"]
     header += [f"R@{report.k} {language}" for language in languages]
     rows: list[Row] = [
         (
@@ -90,6 +144,7 @@ def retrieval_table(report: EvalReport) -> tuple[list[str], list[Row]]:
             _number(system.quality.ndcg if system.quality else None),
             _share(system.newer_first),
             f"{system.search_seconds:.3f}",
+            f"{system.search_p95:.3f}",
             *(
                 _number(system.by_language[language].recall if language in system.by_language else None)
                 for language in languages
@@ -154,13 +209,17 @@ def markdown(report: EvalReport) -> str:
     ]
     if report.capped:
         parts.append("**Incomplete: the run ended at the cap.**")
+    if report.judge and (judges := [name for name in report.prompts if not name.startswith(READERS)]):
+        parts.append(f"Judging prompts: {', '.join(judges)}.")
     parts.append("## Answers by budget of memory tokens\n\n" + _markdown(*answer_table(report)))
+    note = "Means by budget of memory tokens, with bootstrapped 95 % intervals over the questions (of ten or more)."
+    curve = _markdown(*curve_table(report))
+    parts.append(f"## Curve: {shown_score(report)[0]} by budget\n\n{note}\n\n{curve}")
     parts.append("## Retrieval\n\n" + _markdown(*retrieval_table(report)))
     header, rows = formation_table(report)
     if rows:
         parts.append("## Formation\n\n" + _markdown(header, rows))
-    named = (("Reader", READER), ("Chooser", CHOOSER), ("Judge", JUDGE))
-    shown = "\n\n".join(f"{name}:\n\n```\n{prompt}\n```" for name, prompt in named)
+    shown = "\n\n".join(f"`{name}`:\n\n```\n{prompt}\n```" for name, prompt in report.prompts.items())
     return "\n\n".join([*parts, f"## Prompts\n\n{shown}"]) + "\n"
 
 
@@ -195,7 +254,7 @@ def _plain(value: Any) -> Any:
 
 
 def draw(report: EvalReport, path: Path) -> Path | None:
-    """Draw accuracy (without a reader: answers in memory) over the tokens shown; None without the extra `eval`."""
+    """Draw accuracy (without a reader: what is shown) over the tokens shown; None without the extra `eval`."""
     try:
         backend: Any = import_module("matplotlib.backends.backend_svg")
         figures: Any = import_module("matplotlib.figure")
@@ -204,12 +263,12 @@ def draw(report: EvalReport, path: Path) -> Path | None:
     figure = figures.Figure(figsize=(7, 4.5), layout="constrained")
     backend.FigureCanvasSVG(figure)
     axes = figure.add_subplot()
+    name, score = shown_score(report)
     for system, marker in zip(report.systems, cycle(MARKERS)):
-        points = [_point(budget_figures(results)) for results in system.at.values()]
+        points = [_point(results, score) for results in system.at.values()]
         axes.plot(*zip(*points, strict=True), marker=marker, label=system.system)
     axes.set_ylim(0, 1.02)
-    score = "accuracy" if report.reader else "answer is in the memory shown"
-    axes.set_ylabel(f"{score}, share of the questions")
+    axes.set_ylabel(f"{name}, mean of the questions")
     axes.set_title(f"Dataset: {report.dataset}")
     _label_tokens(axes)
     axes.legend(frameon=False)
@@ -227,6 +286,8 @@ def _label_tokens(axes: Any) -> None:
     axes.grid(visible=True, alpha=0.3)
 
 
-def _point(of: BudgetFigures) -> tuple[float, float]:
-    measured = of.in_memory if of.accuracy is None else of.accuracy
-    return max(1.0, of.memory_tokens), measured or 0.0
+def _point(
+    results: Sequence[QuestionResult], score: Callable[[QuestionResult], float | None]
+) -> tuple[float, float]:
+    values = [value for result in results if (value := score(result)) is not None]
+    return max(1.0, budget_figures(results).memory_tokens), mean(values)

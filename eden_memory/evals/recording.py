@@ -51,6 +51,8 @@ class SystemRecord(BaseModel):
     system: str
     digest: str
     """Of the dataset, and the settings that decide."""
+    budgets: tuple[int, ...] = ()
+    """Those that the retrieved items are enough for."""
     retrieved: dict[str, RetrievedMemory]
     """By `conversation/question`."""
     memory: dict[str, list[FormedMemory]] = {}
@@ -80,28 +82,27 @@ def variant(name: str, settings: Settings) -> tuple[Settings, dict[str, str]]:
     return overridden(settings, overrides), variables
 
 
-async def recorded(name: str, setup: EvalSetup, most: int | None) -> SystemRecord:
-    """Return the record of a system, from the folder if nothing that decides has changed.
-
-    `most`: tokens of the largest budget. CapReached, EdenError.
-    """
+async def recorded(name: str, setup: EvalSetup, budgets: tuple[int, ...]) -> SystemRecord:
+    """Return the record of a system, from the folder if nothing that decides has changed. CapReached, EdenError."""
     digest = _digest(name, setup)
     path = setup.folder / f"{sha256(name.encode()).hexdigest()[:8]}-{digest}.json"
     if (kept := _read(path)) is not None:
-        setup.note(f"{name}: recorded earlier")
-        return kept
+        if {*budgets} <= {*kept.budgets}:
+            setup.note(f"{name}: recorded earlier")
+            return kept
+        budgets = tuple(sorted({*budgets, *kept.budgets}))
     adapter, own = _adapter(name, setup.settings)
     folder = setup.folder / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     async with adapter(EvalSetup(own, setup.models, folder, setup.dataset, setup.note)) as system:
-        record = await _recorded(name, digest, system, setup, most)
+        record = await _recorded(name, digest, system, setup, budgets)
     write_text(path, record.model_dump_json())
     return record
 
 
 async def _recorded(
-    name: str, digest: str, system: MemorySystem, setup: EvalSetup, most: int | None
+    name: str, digest: str, system: MemorySystem, setup: EvalSetup, budgets: tuple[int, ...]
 ) -> SystemRecord:
     timer, before = Timer(), setup.models.cap.spent
     setup.note(f"{name}: takes in {counted(len(setup.dataset.conversations), 'conversation')}")
@@ -109,17 +110,18 @@ async def _recorded(
     spent = setup.models.cap.spent.since(before, timer.seconds)
     setup.note(f"{name}: searches for {counted(len(setup.dataset.questions), 'question')}")
     retrieved = {
-        key_of(where, question.id): await _retrieved(system, where, question, most)
+        key_of(where, question.id): await _retrieved(system, where, question, budgets)
         for where, question in setup.dataset.questions
     }
     from eden_memory.evals.own_memory import EdenMemory  # noqa: PLC0415 - loads the whole system
 
     if not isinstance(system, EdenMemory):
-        return SystemRecord(system=name, digest=digest, retrieved=retrieved, spent=spent)
+        return SystemRecord(system=name, digest=digest, budgets=budgets, retrieved=retrieved, spent=spent)
     formed = system.formed
     return SystemRecord(
         system=name,
         digest=digest,
+        budgets=budgets,
         retrieved=retrieved,
         memory=formed.memory,
         decisions=formed.decisions,
@@ -129,17 +131,18 @@ async def _recorded(
 
 
 async def _retrieved(
-    system: MemorySystem, where: EvalConversation, question: QuestionLine, most: int | None
+    system: MemorySystem, where: EvalConversation, question: QuestionLine, budgets: tuple[int, ...]
 ) -> RetrievedMemory:
     timer = Timer()
     found = await system.retrieve(where, question)
     seconds = timer.seconds
-    return RetrievedMemory(items=tuple(_needed(found, most)), seconds=seconds)
+    return RetrievedMemory(items=tuple(_needed(found, budgets)), seconds=seconds)
 
 
-def _needed(found: Sequence[MemoryItem], most: int | None) -> list[MemoryItem]:
-    """Return what any budget may take, in the order of the search, and the best that rank is judged by."""
-    taken = {id(item) for item in (*packed(found, most), *found[:50])}
+def _needed(found: Sequence[MemoryItem], budgets: tuple[int, ...]) -> list[MemoryItem]:
+    """Return what any budget takes, in the order of the search, and the best that rank is judged by."""
+    shown = (item for budget in budgets for item in packed(found, budget))
+    taken = {id(item) for item in (*shown, *found[:50])}
     return [item for item in found if id(item) in taken]
 
 

@@ -7,7 +7,7 @@ asynchronous context manager around a :class:`MemorySystem`.
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -141,6 +141,27 @@ def share(count: int, of: int) -> MeasuredShare:
     return MeasuredShare(count, of, max(0.0, middle - around), min(1.0, middle + around))
 
 
+class BootstrappedMean(NamedTuple):
+    """A mean over questions with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    of: int
+
+
+RESAMPLES = 2_000
+
+
+def bootstrapped(values: Sequence[float]) -> BootstrappedMean:
+    """Return the mean with its percentile interval over resampled questions; the same for the same values."""
+    if not values:
+        return BootstrappedMean(0.0, 0.0, 1.0, 0)
+    drawn = np.random.default_rng(len(values)).integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.percentile(np.asarray(values)[drawn].mean(axis=1), [2.5, 97.5]).tolist()
+    return BootstrappedMean(mean(values), low, high, len(values))
+
+
 class Difference(NamedTuple):
     """How much better a second memory answers the same questions, with its 95 % interval."""
 
@@ -247,18 +268,22 @@ def adapter_of(name: str) -> Adapter:
     try:
         return getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError):
-        hint = "There are eden, offline, whole, bm25, rrf and mem0; an adapter is package.module:function."
+        hint = f"There are eden, offline, {', '.join(BASELINES)} and mem0; an adapter is package.module:function."
         raise EdenError(f"there is no memory system {name}", hint) from None
 
 
-def packed(items: Iterable[MemoryItem], budget: int | None) -> list[MemoryItem]:
-    """Return the best items that fit into a budget of tokens, in the order of time."""
+ALL = 0
+"""In place of a budget: everything."""
+
+
+def packed(items: Iterable[MemoryItem], budget: int) -> list[MemoryItem]:
+    """Return the best items that fit into a budget of tokens (or `ALL`), in the order of time."""
     left, taken = budget, list[MemoryItem]()
     for item in items:
         cost = tokens(item.line) + 1
-        if left is None or cost <= left:
+        if budget == ALL or cost <= left:
             taken.append(item)
-            left = None if left is None else left - cost
+            left -= cost
     dated = sorted((item for item in taken if item.at), key=lambda item: item.at or datetime.min)
     return [*(item for item in taken if not item.at), *dated]
 
@@ -278,7 +303,7 @@ def messages_of(conversation: EvalConversation) -> list[MemoryItem]:
 
 
 class WholeConversation:
-    """No memory: the newest messages, as many as fit."""
+    """No memory: the newest messages, as many as fit; all of them where there is no budget."""
 
     async def ingest(self, conversations: Sequence[EvalConversation]) -> None:
         """Nothing is formed."""
@@ -315,8 +340,8 @@ class Bm25:
         return [self._items[conversation.id][at] for at in self.order(conversation, question.text)]
 
 
-class Rrf(Bm25):
-    """Messages by words and meaning: reciprocal rank fusion of both lists, k = 60."""
+class Dense(Bm25):
+    """Messages by meaning."""
 
     def __init__(self, models: EvalModels) -> None:
         super().__init__()
@@ -333,10 +358,23 @@ class Rrf(Bm25):
     async def retrieve(self, conversation: EvalConversation, question: QuestionLine) -> Sequence[MemoryItem]:
         """All messages."""
         items = self._items[conversation.id]
+        return [items[at] for at in await self.near(conversation, question)] if items else []
+
+    async def near(self, conversation: EvalConversation, question: QuestionLine) -> list[int]:
+        """Places of all messages of a conversation that has some, nearest first."""
+        asked = (await self._models.vectors([question.text]))[0]
+        return np.argsort(-(self._vectors[conversation.id] @ asked), kind="stable").tolist()
+
+
+class Rrf(Dense):
+    """Messages by words and meaning: reciprocal rank fusion of both lists, k = 60."""
+
+    async def retrieve(self, conversation: EvalConversation, question: QuestionLine) -> Sequence[MemoryItem]:
+        """All messages."""
+        items = self._items[conversation.id]
         if not items:
             return []
-        asked = (await self._models.vectors([question.text]))[0]
-        near = np.argsort(-(self._vectors[conversation.id] @ asked), kind="stable").tolist()
+        near = await self.near(conversation, question)
         return [items[at] for at in fused(near, self.order(conversation, question.text))]
 
 
@@ -349,14 +387,20 @@ def fused(*lists: Sequence[int]) -> list[int]:
     return sorted(scores, key=lambda item: -scores[item])
 
 
+HISTORY = "history"
+
+BASELINES: Mapping[str, Callable[[EvalSetup], MemorySystem]] = {
+    HISTORY: lambda _: WholeConversation(),
+    "whole": lambda _: WholeConversation(),
+    "bm25": lambda _: Bm25(),
+    "dense": lambda setup: Dense(setup.models),
+    "rrf": lambda setup: Rrf(setup.models),
+}
+
+
 def baseline(name: str) -> Adapter | None:
     """Return the adapter of a baseline, None for another name."""
-    made: dict[str, Callable[[EvalSetup], MemorySystem]] = {
-        "whole": lambda _: WholeConversation(),
-        "bm25": lambda _: Bm25(),
-        "rrf": lambda setup: Rrf(setup.models),
-    }
-    return _opened(made[name]) if name in made else None
+    return _opened(BASELINES[name]) if name in BASELINES else None
 
 
 def _opened(make: Callable[[EvalSetup], MemorySystem]) -> Adapter:

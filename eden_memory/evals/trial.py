@@ -18,10 +18,10 @@ from eden_memory.evals.evaluation import (
     EvalReport,
     QuestionResult,
     SystemResult,
-    accuracy,
     measured,
     report_of,
 )
+from eden_memory.evals.judging import accuracy
 from eden_memory.evals.recording import RetrievedMemory, SystemRecord, key_of
 from eden_memory.evals.spending import EvalCap, EvalModels, Timer
 from eden_memory.evals.systems import Difference, difference, found_quality

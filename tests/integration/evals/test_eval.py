@@ -179,12 +179,13 @@ async def test_systems_are_compared_and_a_second_run_pays_only_for_what_changed(
     assert ours.formed is not None
     assert ours.formed.tokens > 0
     roomy, tight = budget_figures(ours.at[500]), budget_figures(ours.at[20])
-    assert roomy.accuracy == 1.0
+    assert roomy.accuracy == roomy.evidence == 1.0
     assert tight.memory_tokens <= 20
     assert roomy.tokens > 0
     assert words.extraction is None
     page = markdown(report)
     assert "| eden | 500 |" in page
+    assert "## Curve: accuracy by budget" in page
     assert "You judge whether an answer" in page
     assert {path.name for path in write_report(report, tmp_path)} == {
         "report.md",

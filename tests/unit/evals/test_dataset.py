@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.evals.dataset import converted, eval_set, read_set, write_lines
+from eden_memory.evals.dataset import eval_set, read_set
+from eden_memory.evals.judging import judge_name
+from eden_memory.evals.published_sets import Format, converted, write_lines
 from tests.evals.conversations import DATA, there
 
+SETS = Path(__file__).parents[2] / "evals" / "sets"
+ASKED = "probing_questions/probing_questions.json"
 SESSION = {
     "kind": "session",
     "id": "s1",
@@ -177,11 +181,66 @@ def test_factconsolidation_asks_for_a_contained_answer_and_its_lines_can_be_writ
     assert found.questions[0].contains
 
 
-def test_another_file_is_said_to_be_no_dataset(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text("[{}]")
-    with pytest.raises(EdenError, match="not built as longmemeval"):
-        converted(path, "longmemeval")
+def test_longmemeval_judges_preferences_and_what_nobody_said_by_what_the_makers_wrote() -> None:
+    found = eval_set("l", converted(SETS / "longmemeval_s.json", "longmemeval"))
+    asked = {question.id: question for _, question in found.questions}
+    assert judge_name(asked["tm01"]) == "longmemeval-answer/1"
+    assert judge_name(asked["tm06"]) == "longmemeval-update/1"
+    assert (asked["tm03"].answers, judge_name(asked["tm03"])) == ((), "longmemeval-preference/1")
+    assert (asked["tm07_abs"].absent, judge_name(asked["tm07_abs"])) == (True, "longmemeval-abstention/1")
+    assert (asked["tm04"].evidence, asked["tm04"].category) == (("0.0", "2.0"), "multi-session")
+
+
+def test_beam_is_read_from_its_folders_and_from_rows_of_its_table(tmp_path: Path) -> None:
+    (found,) = eval_set("b", converted(SETS / "beam", "beam")).conversations
+    assert [session.at.month for session in found.sessions] == [3, 4, 5]
+    asked = {question.category: question for question in found.questions}
+    assert len(asked) == 10
+    assert (asked["knowledge-update"].evidence, asked["knowledge-update"].outdated) == (("12",), ("6",))
+    assert asked["event-ordering"].evidence == ("0", "10", "16")
+    assert asked["abstention"].absent
+    chat = json.loads((SETS / "beam/1/chat.json").read_text())
+    row = {
+        "conversation_id": "1",
+        "chat": [[turn for group in batch["turns"] for turn in group] for batch in chat],
+        "probing_questions": repr(json.loads((SETS / "beam/1" / ASKED).read_text())),
+    }
+    table = tmp_path / "100K.jsonl"
+    table.write_text(json.dumps(row))
+    assert eval_set("b", converted(table, "beam")).conversations == (found,)
+
+
+def of_10m(folder: Path) -> Path:
+    (folder / "1" / ASKED).parent.mkdir(parents=True)
+    (folder / "1" / ASKED).write_text("{}")
+    (folder / "1" / "chat.json").write_text(json.dumps([{"plan-1": []}]))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("form", "written", "said"),
+    [
+        ("longmemeval", [{**LONGMEMEVAL[0], "haystack_dates": None}], "not built as longmemeval"),
+        ("longmemeval", [*LONGMEMEVAL, {"question_id": "2"}], "row 2 has no question_type"),
+        ("longmemeval", "no JSON", "neither JSON nor JSON lines"),
+        ("locomo", [{"sample_id": "1"}], "row 1 has no conversation or sessions"),
+        ("beam", [{"chat": ""}], "row 1 has no probing_questions"),
+        ("beam", of_10m, "chats of 10M have another form"),
+        ("beam", Path.mkdir, "no chat"),
+    ],
+)
+def test_what_is_not_built_so_is_refused_in_one_sentence_with_the_way_out(
+    tmp_path: Path, form: Format, written: Any, said: str
+) -> None:
+    path = tmp_path / "file"
+    if callable(written):
+        written(path)
+    else:
+        path.write_text(written if isinstance(written, str) else json.dumps(written))
+    with pytest.raises(EdenError, match=said) as refused:
+        converted(path, form)
+    assert refused.value.hint.startswith("Name ")
+    assert str(refused.value).splitlines()[1:] == [refused.value.hint]
 
 
 @pytest.mark.skipif(not there(), reason="the conversations are not part of the project")

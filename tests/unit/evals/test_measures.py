@@ -8,10 +8,13 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.evals.dataset import DecisionLine
+from eden_memory.evals.judging import order_score
 from eden_memory.evals.own_memory import outcome
 from eden_memory.evals.spending import AnswerFile
 from eden_memory.evals.systems import (
+    ALL,
     MemoryItem,
+    bootstrapped,
     contains,
     difference,
     exact,
@@ -42,6 +45,24 @@ def test_the_newer_has_to_be_found_and_to_stand_above() -> None:
     assert not newer_above([OTHER], NEW, OLD)
 
 
+def test_an_order_is_scored_by_ranks() -> None:
+    assert order_score([1, 2, 3], 3) == 1
+    assert order_score([3, 2, 1], 3) == 0
+    assert order_score([], 3) == 0
+    assert order_score([1, 3, 2], 3) == pytest.approx(2 / 3)
+    assert order_score([1, 2], 3) > order_score([1, 0, 2], 3) > order_score([0, 0, 0], 3), "strangers cost"
+    assert order_score([1, 1, 2], 2) < order_score([1, 2], 2), "a repeated item is a stranger"
+
+
+def test_an_interval_is_bootstrapped_over_questions_and_the_same_each_time() -> None:
+    found = bootstrapped([1.0] * 60 + [0.0] * 40)
+    assert found == bootstrapped([1.0] * 60 + [0.0] * 40)
+    assert found.mean == pytest.approx(0.6)
+    assert (found.low, found.high) == pytest.approx((0.5, 0.7), abs=0.03)
+    narrow = bootstrapped([1.0] * 600 + [0.0] * 400)
+    assert narrow.high - narrow.low < found.high - found.low
+
+
 def test_answers_are_compared_in_any_script() -> None:
     assert exact("The Bracken Hill!", ["bracken hill"])
     assert contains("[2026] 他住在重庆。", ["重庆"])
@@ -56,7 +77,7 @@ def test_a_budget_takes_the_best_that_fit_and_shows_them_by_time() -> None:
 
     best, long, second = item("best", 9), item("long " * 100, 1), item("second", 2)
     assert packed([best, long, second], 30) == [second, best]
-    assert packed([best, long, second], None) == [long, second, best]
+    assert packed([best, long, second], ALL) == [long, second, best]
     assert tokens("重庆") == 2 > tokens("word")
 
 

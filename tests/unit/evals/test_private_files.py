@@ -53,7 +53,7 @@ async def test_memory_that_is_recorded_is_for_its_owner_alone(tmp_path: Path) ->
     settings = Settings()
     models = EvalModels(settings, tmp_path / "answers.jsonl", EvalCap(trial.UNCAPPED))
     try:
-        await recording.recorded("bm25", EvalSetup(settings, models, tmp_path, NO_QUESTIONS, print), 1)
+        await recording.recorded("bm25", EvalSetup(settings, models, tmp_path, NO_QUESTIONS, print), (1,))
     finally:
         await models.close()
     (record,) = found(tmp_path, "*.json")
