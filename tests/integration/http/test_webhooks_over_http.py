@@ -1,0 +1,73 @@
+"""Webhooks over HTTP: for keys that administer everything, and for public addresses alone."""
+
+from typing import Any
+
+import pytest
+
+from eden_memory.errors import Invalid
+from eden_memory.schemas.documents import Webhook
+from tests.integration.doors.conftest import Doors
+from tests.integration.doors.world import Key
+from tests.integration.http.conftest import key_of
+
+pytestmark = pytest.mark.servers
+PUBLIC = "https://93.184.215.14/eden"
+
+
+def asked(url: str = PUBLIC, **fields: Any) -> dict[str, Any]:
+    return {"url": url, "on": ["facts", "forgotten"], **fields}
+
+
+async def test_a_webhook_is_added_listed_without_its_secret_and_removed(api: Doors) -> None:
+    operator = await key_of(api, Key("wh-office", rights=("admin",)))
+    added = await api.http.post("/v1/webhooks", json=asked(agents=["a"]), headers=operator)
+    assert added.status_code == 200, added.text
+    secret, webhook = added.json()["secret"], added.json()["webhook"]
+    assert secret.startswith("whsec_")
+    listed = (await api.http.get("/v1/webhooks", headers=operator)).text
+    assert webhook["id"] in listed
+    assert secret not in listed
+    row = await api.memory.database[api.kit.settings.names[Webhook.COLLECTION]].find_one(
+        {"_id": webhook["id"]}
+    )
+    assert row is not None
+    assert secret not in str(row)
+    assert row["agents"] == ["s.a"]
+    assert row["created_by"] == "http:wh-office"
+    path = f"/v1/webhooks/{webhook['id']}"
+    assert (await api.http.delete(path, headers=operator)).json() == {"id": webhook["id"]}
+    assert (await api.http.delete(path, headers=operator)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"agents": ("s.a",), "rights": ("admin",)},
+        {"users": ("s.ada",), "rights": ("admin",)},
+        {"rights": ("write",)},
+    ],
+    ids=["an agent", "a user", "no right"],
+)
+async def test_a_key_that_is_bound_has_no_webhooks(api: Doors, bound: dict[str, Any]) -> None:
+    header = await key_of(api, Key(f"wh-{'-'.join(bound)}", **bound))
+    for answer in (
+        await api.http.post("/v1/webhooks", json=asked(), headers=header),
+        await api.http.get("/v1/webhooks", headers=header),
+        await api.http.delete("/v1/webhooks/x", headers=header),
+    ):
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "url", ["https://127.0.0.1/", "https://localhost/", "https://169.254.169.254/", "http://93.184.215.14/"]
+)
+async def test_private_addresses_are_refused_and_nobody_may_allow_them_over_http(
+    api: Doors, url: str
+) -> None:
+    operator = await key_of(api, Key(f"wh-{hash(url)}", rights=("admin",)))
+    assert (await api.http.post("/v1/webhooks", json=asked(url), headers=operator)).status_code == 422
+    sent = await api.http.post("/v1/webhooks", json=asked(url, allow_private=True), headers=operator)
+    assert sent.status_code == 422
+    with pytest.raises(Invalid):
+        await api.memory.add_webhook(url, ["facts"])
+    assert await api.memory.list_webhooks() == []
