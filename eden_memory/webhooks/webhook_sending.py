@@ -181,7 +181,7 @@ class WebhookSending:
         of = self._letters.origin(STAGE)
         named = (f"{notice.kind}:{notice.entity_id}", f"{notice.kind}:{notice.entity_id}@{notice.version}")
         return DeadLetter(
-            id=hashed(of.program, notice.id, notice.waits_since.isoformat()),
+            _id=hashed(of.program, notice.id, notice.waits_since.isoformat()),
             program=of.program,
             stage=of.stage,
             reason=f"a webhook took nothing for {TRIED_FOR.days} days: {notice.failure}",

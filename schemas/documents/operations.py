@@ -394,7 +394,7 @@ class Webhook(Document):
 
     COLLECTION: ClassVar[str] = "webhooks"
 
-    id: str = Field(alias="_id")
+    id: Annotated[str, Field(alias="_id")]
     url: str
     on: tuple[WebhookSubject, ...]
     agents: tuple[EntityId, ...] | None = None
@@ -410,7 +410,7 @@ class WebhookNotice(Document):
 
     COLLECTION: ClassVar[str] = "webhook_notices"
 
-    id: str = Field(alias="_id")
+    id: Annotated[str, Field(alias="_id")]
     """The `webhook-id`, the same at every attempt."""
     webhook_id: str
     type: Literal["memory.changed", "memory.forgotten"]

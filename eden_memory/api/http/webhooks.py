@@ -3,15 +3,18 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, ConfigDict
 
 from eden_memory.access.admission_store import demand_operator
 from eden_memory.api.http.doors import AdmittedRoute, doors_of
-from eden_memory.operations.operation import model_of
 from eden_memory.operations.table import BY_NAME
 from eden_memory.operations.webhook_calls import (
     WHAT,
     AddedWebhook,
+    Agents,
+    On,
     RemovedWebhook,
+    Url,
     WebhookId,
     WebhookView,
     add_webhook,
@@ -20,7 +23,18 @@ from eden_memory.operations.webhook_calls import (
 )
 
 ADD, LIST, REMOVE = BY_NAME["add webhook"], BY_NAME["list webhooks"], BY_NAME["remove webhook"]
-AddWebhook = model_of(ADD.model_name, ADD.parameters, ADD.summary, strict=True, examples=ADD.examples)
+
+
+class AddWebhook(BaseModel):
+    """Tell a program of changes by HTTP."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [dict(ADD.examples)]}
+    )
+
+    url: Url
+    on: On
+    agents: Agents = None
 
 
 class WebhookRoute(AdmittedRoute):
@@ -36,10 +50,12 @@ router = APIRouter(prefix="/v1/webhooks", route_class=WebhookRoute, tags=["webho
 
 
 @router.post("", summary=ADD.summary, description=ADD.words)
-async def add(request: Request, body: AddWebhook) -> AddedWebhook:  # pyright: ignore[reportInvalidTypeForm]
+async def add(request: Request, body: AddWebhook) -> AddedWebhook:
     """Answer the webhook and its secret."""
     caller = request.state.caller
-    return await add_webhook(doors_of(request).memory, **body.model_dump(), asked_by=f"http:{caller.name}")
+    return await add_webhook(
+        doors_of(request).memory, body.url, body.on, body.agents, asked_by=f"http:{caller.name}"
+    )
 
 
 @router.get("", summary=LIST.summary, description=LIST.words)

@@ -19,7 +19,7 @@ def asked(url: str = PUBLIC, **fields: Any) -> dict[str, Any]:
 
 
 async def test_a_webhook_is_added_listed_without_its_secret_and_removed(api: Doors) -> None:
-    operator = await key_of(api, Key("wh-office", rights=("admin",)))
+    operator = await key_of(api, Key("wh-office", agents=None, users=None, rights=("admin",)))
     added = await api.http.post("/v1/webhooks", json=asked(agents=["a"]), headers=operator)
     assert added.status_code == 200, added.text
     secret, webhook = added.json()["secret"], added.json()["webhook"]
@@ -49,7 +49,9 @@ async def test_a_webhook_is_added_listed_without_its_secret_and_removed(api: Doo
     ids=["an agent", "a user", "no right"],
 )
 async def test_a_key_that_is_bound_has_no_webhooks(api: Doors, bound: dict[str, Any]) -> None:
-    header = await key_of(api, Key(f"wh-{'-'.join(bound)}", **bound))
+    header = await key_of(
+        api, Key(**{"name": f"wh-{'-'.join(bound)}", "agents": None, "users": None, **bound})
+    )
     for answer in (
         await api.http.post("/v1/webhooks", json=asked(), headers=header),
         await api.http.get("/v1/webhooks", headers=header),
@@ -64,7 +66,7 @@ async def test_a_key_that_is_bound_has_no_webhooks(api: Doors, bound: dict[str, 
 async def test_private_addresses_are_refused_and_nobody_may_allow_them_over_http(
     api: Doors, url: str
 ) -> None:
-    operator = await key_of(api, Key(f"wh-{hash(url)}", rights=("admin",)))
+    operator = await key_of(api, Key(f"wh-{hash(url)}", agents=None, users=None, rights=("admin",)))
     assert (await api.http.post("/v1/webhooks", json=asked(url), headers=operator)).status_code == 422
     sent = await api.http.post("/v1/webhooks", json=asked(url, allow_private=True), headers=operator)
     assert sent.status_code == 422

@@ -58,7 +58,11 @@ async def test_a_name_that_leads_to_a_private_address_among_others_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = ["93.184.215.14", "127.0.0.1"]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (one, 443)) for one in found])
+
+    def look_up(*_: Any, **__: Any) -> list[Any]:
+        return [(0, 0, 0, "", (one, 443)) for one in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     reaching = Receivers()
     with pytest.raises(PrivateAddress):
         await reaching.addresses(httpx2.URL("https://example.com"), allow_private=False)
