@@ -1,10 +1,14 @@
-"""Webhooks over HTTP: for keys that administer everything, and for public addresses alone."""
+"""Webhooks over HTTP and on the command line: for operators, and private addresses with their permission alone."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from eden_memory.errors import Invalid
+from eden_memory.cli.main import app
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.schemas.documents import Webhook
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import Key
@@ -49,9 +53,8 @@ async def test_a_webhook_is_added_listed_without_its_secret_and_removed(api: Doo
     ids=["an agent", "a user", "no right"],
 )
 async def test_a_key_that_is_bound_has_no_webhooks(api: Doors, bound: dict[str, Any]) -> None:
-    header = await key_of(
-        api, Key(**{"name": f"wh-{'-'.join(bound)}", "agents": None, "users": None, **bound})
-    )
+    named: dict[str, Any] = {"name": f"wh-{'-'.join(bound)}", "agents": None, "users": None}
+    header = await key_of(api, Key(**named | bound))
     for answer in (
         await api.http.post("/v1/webhooks", json=asked(), headers=header),
         await api.http.get("/v1/webhooks", headers=header),
@@ -73,3 +76,29 @@ async def test_private_addresses_are_refused_and_nobody_may_allow_them_over_http
     with pytest.raises(Invalid):
         await api.memory.add_webhook(url, ["facts"])
     assert await api.memory.list_webhooks() == []
+
+
+async def test_on_the_command_line_an_operator_allows_a_private_address(
+    api: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = api.kit.settings
+    assert settings.mongodb.uri is not None
+    monkeypatch.setenv("EDEN_MONGODB_URI", settings.mongodb.uri.get_secret_value())
+    monkeypatch.setenv("EDEN_MONGODB_DATABASE", settings.mongodb.database)
+
+    async def eden(*arguments: str) -> Any:
+        return await asyncio.to_thread(CliRunner().invoke, app, ["webhooks", *arguments])
+
+    url = "http://127.0.0.1:9/eden"
+    assert isinstance((await eden("add", url)).exception, Invalid)
+    assert isinstance((await eden("add", PUBLIC, "--on", "blobs")).exception, Invalid)
+    added = await eden("add", url, "--on", "facts,forgotten", "--agent", "a", "--allow-private")
+    secret = added.stdout.strip()
+    assert secret.startswith("whsec_")
+    listed = await eden("list", "--json")
+    (shown,) = json.loads(listed.stdout)
+    assert (shown["url"], shown["on"], shown["agents"]) == (url, ["facts", "forgotten"], ["s.a"])
+    assert secret not in listed.stdout
+    assert shown["id"] in (await eden("list")).stdout
+    assert (await eden("remove", shown["id"])).exit_code == 0
+    assert isinstance((await eden("remove", shown["id"])).exception, NotFound)
