@@ -322,6 +322,16 @@ USAGE_REPEATED = Counter(
     "eden_usage_repeated_calls", "Records of calls that were in the totals already: not counted again"
 )
 
+WEBHOOK_SENT = Counter("eden_webhook_sent", "Notices that a webhook's receiver has taken", ["webhook"])
+WEBHOOK_FAILED = Counter(
+    "eden_webhook_failed",
+    "Attempts that a webhook's receiver did not take, or that did not reach it",
+    ["webhook"],
+)
+WEBHOOK_WAITING = Gauge(
+    "eden_webhook_waiting", "Notices that wait for a webhook, where this process sends", ["webhook"]
+)
+
 BUDGET_LIMIT = Gauge(
     "eden_budget_limit_usd",
     "What a budget allows in its period; those of single users stand together",

@@ -39,6 +39,7 @@ FORGETTING = "forgetting"
 ATLAS_WRITER = "atlas-writer"
 CONTEXT_CACHE = "context-cache"
 USAGE = "usage"
+WEBHOOKS = "webhooks"
 
 NAMES = (
     FORMATION_TRIGGER,
@@ -51,9 +52,10 @@ NAMES = (
     ATLAS_WRITER,
     CONTEXT_CACHE,
     USAGE,
+    WEBHOOKS,
 )
 """In flow order."""
-KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE, USAGE})
+KEEP_THEIR_OWN_STATE = frozenset({FORMATION_TRIGGER, ATLAS_WRITER, CONTEXT_CACHE, USAGE, WEBHOOKS})
 """Idempotent, or with state and outcome in one document: they have no outcomes in the ledger."""
 
 
@@ -141,6 +143,14 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(ModelCalled,),
             batch=500,
             rest=0.5,
+            decides=False,
+        ),
+        Stage(
+            WEBHOOKS,
+            _of(handlers, WEBHOOKS),
+            reads=(FactChanged, ReflectionFormed),
+            batch=500,
+            rest=0.2,
             decides=False,
         ),
     )

@@ -3,14 +3,17 @@
 Needs MongoDB, and an embedder to search.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
 from eden_memory.app.memory import Client, ProcessMemory, utc_now
 from eden_memory.app.searching import Engine
+from eden_memory.operations import webhook_calls
 from eden_memory.operations.admitted_call import AgentCalls
+from eden_memory.operations.webhook_calls import AddedWebhook, RemovedWebhook, WebhookView
+from eden_memory.schemas.documents import WebhookSubject
 from eden_memory.settings import Settings
 
 
@@ -77,3 +80,26 @@ class Memory(ProcessMemory):
         None: so for calls that name a user, unless it rests on that user alone; True: never so.
         """
         return MemoryService(agent_id, memory=self, asked_by=asked_by, changes_shared=changes_shared)
+
+    async def add_webhook(
+        self,
+        url: str,
+        on: Sequence[WebhookSubject],
+        agents: Sequence[str] | None = None,
+        *,
+        allow_private: bool = False,
+    ) -> AddedWebhook:
+        """Have a program told of changes, and return its secret, which is shown this once. Invalid; Conflict.
+
+        `on`: `facts`, `reflections`, `forgotten`. `agents`: ids as text, None: all. `allow_private`: also a private
+        address, and http.
+        """
+        return await webhook_calls.add_webhook(self, url, on, agents, allow_private=allow_private)
+
+    async def list_webhooks(self) -> list[WebhookView]:
+        """Return the webhooks, oldest first, with how many notices wait for each."""
+        return await webhook_calls.list_webhooks(self)
+
+    async def remove_webhook(self, webhook_id: str) -> RemovedWebhook:
+        """Remove a webhook with what waits for it. NotFound."""
+        return await webhook_calls.remove_webhook(self, webhook_id)

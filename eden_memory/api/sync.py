@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -11,6 +11,8 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_views import MemoryChange
 from eden_memory.operations.parameters import Session, User
+from eden_memory.operations.webhook_calls import AddedWebhook, RemovedWebhook, WebhookView
+from eden_memory.schemas.documents import WebhookSubject
 from eden_memory.settings import Settings
 
 T = TypeVar("T")
@@ -139,6 +141,25 @@ class SyncMemory:
     def export_items(self, user: Any) -> Generator[tuple[str, dict[str, Any]]]:
         """Yield everything stored about a user, as (collection, document)."""
         return self.thread.iterate(self.memory.export_items(user))
+
+    def add_webhook(
+        self,
+        url: str,
+        on: Sequence[WebhookSubject],
+        agents: Sequence[str] | None = None,
+        *,
+        allow_private: bool = False,
+    ) -> AddedWebhook:
+        """Have a program told of changes, as :meth:`Memory.add_webhook`."""
+        return self.thread.run(self.memory.add_webhook(url, on, agents, allow_private=allow_private))
+
+    def list_webhooks(self) -> list[WebhookView]:
+        """Return the webhooks, as :meth:`Memory.list_webhooks`."""
+        return self.thread.run(self.memory.list_webhooks())
+
+    def remove_webhook(self, webhook_id: str) -> RemovedWebhook:
+        """Remove a webhook, as :meth:`Memory.remove_webhook`."""
+        return self.thread.run(self.memory.remove_webhook(webhook_id))
 
     def close(self) -> None:
         """Close the memory and end its thread; safe to repeat."""

@@ -51,10 +51,12 @@ from eden_memory.processors.pipeline import (
     PROPAGATION,
     REFLECTION_EXTRACTION,
     USAGE,
+    WEBHOOKS,
 )
 from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
+from eden_memory.processors.webhooks import WebhookStage
 from eden_memory.search.ranking import unrelated_similarity
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
@@ -62,6 +64,7 @@ from eden_memory.stages.stage import Handler
 from eden_memory.usage.budget_store import AverageCosts, MongoBudgets, MongoWindowBudgets, RecentBudgets
 from eden_memory.usage.costs import start_values
 from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.webhooks.webhook_store import Webhooks
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 
@@ -153,6 +156,9 @@ class Handlers:
         if {USAGE, FORMATION_TRIGGER} & set(names):
             await usage.prepare()
         database, called = self._database, self._names
+        webhooks = Webhooks(database, called)
+        if WEBHOOKS in names:
+            await webhooks.prepare()
         pipeline = self._settings.placement.pipeline
         revisions = self._settings.placement.revisions
         writer = AtlasWriter(MongoMemoryStore(database, called), self._forgotten, memory=revisions)
@@ -162,6 +168,7 @@ class Handlers:
             FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, Gathering(CALLS_SECONDS, MOST_CALLS)),
+            WEBHOOKS: WebhookStage(webhooks, lambda: datetime.now(UTC)),
         }
 
     async def _forgetting(self) -> ForgettingStage:

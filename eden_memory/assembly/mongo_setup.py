@@ -29,6 +29,7 @@ from eden_memory.schemas.documents import (
     SessionState,
     UsageState,
     UsageTotal,
+    WebhookNotice,
     WindowTexts,
 )
 from eden_memory.search import atlas_list_store as search_indexes
@@ -36,6 +37,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_store import DEAD_LETTER_INDEXES
 from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger
 from eden_memory.usage.usage_store import USAGE_INDEXES, MongoUsage
+from eden_memory.webhooks.webhook_store import WEBHOOK_INDEXES
 from eden_memory.windows.trigger_store import TRIGGER_INDEXES, MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
 
@@ -66,6 +68,7 @@ STAGES_OWN = (
     Budget,
     Erasure,
     DeadLetter,
+    WebhookNotice,
 )
 """Collections whose indexes are made by the stores that use them."""
 INDEXES: Indexes = {
@@ -76,6 +79,7 @@ INDEXES: Indexes = {
     **USAGE_INDEXES,
     **ERASURE_INDEXES,
     **DEAD_LETTER_INDEXES,
+    **WEBHOOK_INDEXES,
 }
 
 
@@ -93,7 +97,7 @@ async def set_up(
     before = await _indexes(database, names)
     for name, models in MEMORY_INDEXES.items():
         await _create(database, names[name], models)
-    for name, models in {**ERASURE_INDEXES, **DEAD_LETTER_INDEXES}.items():
+    for name, models in {**ERASURE_INDEXES, **DEAD_LETTER_INDEXES, **WEBHOOK_INDEXES}.items():
         await _create(database, names[name], models)
     await MongoLedger(database, names).prepare()
     await MongoAnswers(database, names).prepare()

@@ -16,6 +16,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
+from eden_memory.formation.secret_store import installation_secret
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
@@ -30,6 +31,7 @@ from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.handler_run import USAGE_SOURCE, UsageLog
 from eden_memory.stages.lanes import Slots
+from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.partition_count_store import PartitionCounts
@@ -39,8 +41,11 @@ from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.usage.budget_store import BudgetKeeping, MongoBudgets
 from eden_memory.usage.usage_store import MongoUsage
+from eden_memory.webhooks.webhook_sending import PAUSE_SECONDS, ROUND_SECONDS, WebhookSending
+from eden_memory.webhooks.webhook_store import TellableMemory, Webhooks
 
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0
+WEBHOOK_SENDING, SENDING_LEASE_SECONDS = "webhook sending", 30.0
 RETRY_SECONDS = 60.0
 """The longest pause before a failed attempt is repeated, unless a provider asks for more."""
 
@@ -133,7 +138,20 @@ def _companions(settings: Settings, client: MongoClient, stages: StageWorkers) -
         database, names = client[settings.mongodb.database], settings.names
         budgets, usage = MongoBudgets(database, names), MongoUsage(database, names)
         parts.append(BudgetKeeping(budgets, usage, MongoLedger(database, names)))
+    if pipeline.WEBHOOKS in stages.handlers:
+        parts.append(_webhook_sending(settings, client, stages.around))
     return parts
+
+
+def _webhook_sending(settings: Settings, client: MongoClient, around: Surroundings) -> Leased:
+    """Return the part that sends to webhooks what their stage has written down."""
+    database, names = client[settings.mongodb.database], settings.names
+    lease = MongoLease(database[names["leases"]], WEBHOOK_SENDING, SENDING_LEASE_SECONDS)
+    memory = TellableMemory(database, names, MongoForgetting(database, names))
+    sending = WebhookSending(
+        Webhooks(database, names), memory, around.letters, partial(installation_secret, database, names)
+    )
+    return Leased(WEBHOOK_SENDING, lease, sending.round, ROUND_SECONDS, PAUSE_SECONDS, sending.leave)
 
 
 def consolidation_wakeups(

@@ -219,6 +219,7 @@ COMMANDS: Mapping[str, Entry] = {
         extra="run",
     ),
     "keys": Entry("keys:app", "Manage API keys of `eden serve`; only their hashes are stored."),
+    "webhooks": Entry("webhooks:app", "Tell other programs of changes by HTTP."),
     "models": Entry("models:app", "Check language models and embedders."),
     "topics": Entry(
         "topic_commands:app",
@@ -277,6 +278,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "dead",
         "groups",
         "keys",
+        "webhooks",
         "topics",
         "models",
         "schemas",

@@ -1,7 +1,8 @@
 """The calls of MemoryService that correct memory: commands on facts, reflections and blobs."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from eden_memory.access.admission_store import Refused
 from eden_memory.access.visible import Asker, VisibleMemory
@@ -42,8 +43,11 @@ class CorrectingCalls(ReadCalls):
         user: p.User = None,
         expected_version: p.Expected = None,
         reason: p.Reason = None,
+        expires_at: Annotated[datetime | None, p.PYTHON_ALONE] = None,
     ) -> str:
         """Give a fact or reflection (by its id), or a scope's blob (by the scope's key), another text.
+
+        `expires_at`: when a fact retires by itself; None: as before.
 
         An edit of a blob names the version that it was written for (0: there is none yet), and keeps its pinned
         sentences. A reflection that a blob has absorbed is edited in the blob. The earlier text stays in the history.
@@ -57,8 +61,11 @@ class CorrectingCalls(ReadCalls):
             edit = BlobEdit("edit_blob", text, expected_version)
             return await self._edit_blob(edit, memory_id, (asked, view, readers), reason)
         found, scope = await self._changeable(memory_id, (asked, view, readers), expected_version)
+        times = {} if expires_at is None else {"expires_at": expires_at}
+        if times and not isinstance(found, Fact):
+            raise Invalid("only a fact expires")
         return await self._ask(
-            "edit", found, scope, text=text, expected_version=expected_version, reason=reason
+            "edit", found, scope, text=text, expected_version=expected_version, reason=reason, **times
         )
 
     async def retire(

@@ -234,12 +234,15 @@ class CommandRequests(Requests):
         expected_version: int | None = None,
         reason: str | None = None,
         replaced_by: str | None = None,
+        expires_at: datetime | None = None,
     ) -> str:
         """Request a change of a fact."""
         _demand_text(text, LONGEST_FACT)
         _demand_reason(reason)
         fields = {"action": action, "fact_id": fact.id, "expected_version": expected_version, "text": text}
-        return await self._one(self._fact_command(scope, reason=reason, replaced_by=replaced_by, **fields))
+        return await self._one(
+            self._fact_command(scope, reason=reason, replaced_by=replaced_by, expires_at=expires_at, **fields)
+        )
 
     async def memory_command(
         self,
@@ -291,8 +294,11 @@ class CommandRequests(Requests):
         *,
         session: Any = None,
         at: Any = None,
+        expires_at: datetime | None = None,
     ) -> Added:
         """Request that each text becomes a fact or reflection as it stands, said at `at` unless it says so itself.
+
+        `expires_at`: when the facts retire.
 
         They belong to the session, or else to the session of added texts: forgetting it reaches them.
         """
@@ -309,7 +315,7 @@ class CommandRequests(Requests):
             said = said_at if created is None else past(created, now)
             fields = {"text": message["text"], "said_at": said, "session_id": there}
             asked.append(
-                self._fact_command(scope, action="add", **fields)
+                self._fact_command(scope, action="add", expires_at=expires_at, **fields)
                 if kind == "fact"
                 else self._memory_command(scope, action="add_reflection", **fields)
             )

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field
 
+from eden_memory.access.admission_store import demand_operator
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid
 from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations import parameters as p
+from eden_memory.operations import webhook_calls as w
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
 from eden_memory.operations.operation import Operation, Tool
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
@@ -97,6 +99,24 @@ async def verify_receipt(
 
     text = orjson.dumps(receipt)
     return await checked_receipt(call.service.memory, call.caller, text, in_topics=topics)
+
+
+async def add_webhook(call: AdmittedCall, url: w.Url, on: w.On, agents: w.Agents = None) -> w.AddedWebhook:
+    """Add a webhook."""
+    demand_operator(call.caller, w.WHAT)
+    return await w.add_webhook(call.service.memory, url, on, agents, asked_by=call.caller.name)
+
+
+async def list_webhooks(call: AdmittedCall) -> list[w.WebhookView]:
+    """Return all webhooks."""
+    demand_operator(call.caller, w.WHAT)
+    return await w.list_webhooks(call.service.memory)
+
+
+async def remove_webhook(call: AdmittedCall, webhook_id: w.WebhookId) -> w.RemovedWebhook:
+    """Remove a webhook."""
+    demand_operator(call.caller, w.WHAT)
+    return await w.remove_webhook(call.service.memory, webhook_id)
 
 
 ASKED = "accepted: it is carried out in the background; the history keeps what stood there before"
@@ -586,6 +606,41 @@ OPERATIONS = (
         "user.",
         routes=["PATCH /streams/{scope}"],
         commands=["stream set", "stream off"],
+    ),
+    Operation(
+        name="add webhook",
+        call=add_webhook,
+        right="admin",
+        of_agent=True,
+        tag="webhooks",
+        summary="Tell a program of changes by HTTP",
+        words="Answers the secret of its signatures, this once. A private address is for `eden webhooks add "
+        "--allow-private` alone.",
+        routes=["POST /v1/webhooks"],
+        commands=["webhooks add"],
+        examples={"url": "https://example.com/eden", "on": ["facts", "reflections", "forgotten"]},
+    ),
+    Operation(
+        name="list webhooks",
+        call=list_webhooks,
+        right="admin",
+        of_agent=True,
+        tag="webhooks",
+        summary="The webhooks, and how they do",
+        words="Oldest first, with how many notices wait for each. Without secrets.",
+        routes=["GET /v1/webhooks"],
+        commands=["webhooks list"],
+    ),
+    Operation(
+        name="remove webhook",
+        call=remove_webhook,
+        right="admin",
+        of_agent=True,
+        tag="webhooks",
+        summary="Remove a webhook",
+        words="With what waits for it: nothing is sent to it any more, not even what is forgotten.",
+        routes=["DELETE /v1/webhooks/{webhook_id}"],
+        commands=["webhooks remove"],
     ),
 )
 BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}

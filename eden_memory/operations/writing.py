@@ -1,7 +1,8 @@
 """The calls of MemoryService that request changes through `memory_inbox`, in order with the chat."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
@@ -80,6 +81,7 @@ class WriteCalls(CorrectingCalls):
         at: p.At = None,
         verbatim: p.Verbatim = False,
         kind: p.AddedKind = "fact",
+        expires_at: Annotated[datetime | None, p.PYTHON_ALONE] = None,
     ) -> Added:
         """Remember a text, or messages, without a chat: formed as chat messages are.
 
@@ -91,7 +93,8 @@ class WriteCalls(CorrectingCalls):
         seconds since 1970, not in the future.
 
         `verbatim`: each text is a fact (`kind` reflection: a reflection) as it stands, without a model. It is the
-        user's memory, or the agent's without a user; in a session it needs its user.
+        user's memory, or the agent's without a user; in a session it needs its user. `expires_at`: when such a fact
+        retires by itself.
 
         Invalid; NotFound for a session that the user is not in, or an unknown shard; Refused where the caller
         may not change what others see.
@@ -101,10 +104,14 @@ class WriteCalls(CorrectingCalls):
             _, view, _ = await self._seen(session, user)
             if not view.present:
                 raise NotFound("there is no such session here")
+        if expires_at is not None and not (verbatim and kind == "fact"):
+            raise Invalid("only a fact that is added word for word expires")
         if not verbatim:
             return await self._requests.add(text_or_messages, session, user, at, given=given)
         whose = self._scope_of_verbatim(session, user, given)
-        return await self._requests.add_verbatim(kind, text_or_messages, whose, session=session, at=at)
+        return await self._requests.add_verbatim(
+            kind, text_or_messages, whose, session=session, at=at, expires_at=expires_at
+        )
 
     async def forget(
         self, what: Forgettable, target: Any, *, session: p.Session = None, user: p.User = None

@@ -61,6 +61,9 @@ from eden_memory.schemas.documents.operations import (
     Position,
     UsageState,
     UsageTotal,
+    Webhook,
+    WebhookNotice,
+    WebhookSubject,
 )
 from eden_memory.schemas.documents.reforms import Override, Reform, ReformAsked, ReformCalls
 
@@ -99,6 +102,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     UsageState,
     Budget,
     ApiKey,
+    Webhook,
+    WebhookNotice,
     Namespace,
     Live,
     Reform,
@@ -164,6 +169,9 @@ __all__ = [
     "UsageState",
     "UsageTotal",
     "VectorBlock",
+    "Webhook",
+    "WebhookNotice",
+    "WebhookSubject",
     "WindowClosing",
     "WindowMessage",
     "WindowTexts",

@@ -383,3 +383,48 @@ class ApiKey(Document):
     created_at: Moment
     last_used_at: Moment | None = None
     revoked_at: Moment | None = None
+
+
+WebhookSubject = Literal["facts", "reflections", "forgotten"]
+
+
+class Webhook(Document):
+    """A program that is told of changes of memory by HTTP. Its secret is stored nowhere: it follows from its id and
+    the installation's secret."""
+
+    COLLECTION: ClassVar[str] = "webhooks"
+
+    id: Annotated[str, Field(alias="_id")]
+    url: str
+    on: tuple[WebhookSubject, ...]
+    agents: tuple[EntityId, ...] | None = None
+    """Null: every agent."""
+    allow_private: bool = False
+    """Whether it may be at a private address, and be told without TLS."""
+    created_at: Moment
+    created_by: str
+
+
+class WebhookNotice(Document):
+    """What one webhook is told of one change, by ids. Removed three days after its receiver has taken it."""
+
+    COLLECTION: ClassVar[str] = "webhook_notices"
+
+    id: Annotated[str, Field(alias="_id")]
+    """The `webhook-id`, the same at every attempt."""
+    webhook_id: str
+    type: Literal["memory.changed", "memory.forgotten"]
+    kind: Literal["fact", "reflection"]
+    entity_id: KeyText
+    version: Count = 0
+    """Of a change: it is told once so many versions are stored."""
+    happened_at: Moment
+    waits_since: Moment
+    """When it was written down, or asked for again as a dead letter."""
+    attempts: Count = 0
+    """How often it was sent, or may have been."""
+    due: Moment | None = None
+    """When it is sent next; null: it was taken."""
+    failure: str | None = None
+    """Why the last attempt failed."""
+    taken_at: Moment | None = None

@@ -1,7 +1,7 @@
 """`/v1/agents/{agent}`: the routes of the HTTP API, made from the table of operations.
 
 Special to this door: the context's ETag here, event streams (events.py), what concerns one user with all agents
-(users.py), and receipts (receipts.py).
+(users.py), receipts (receipts.py), and webhooks (webhooks.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from eden_memory.api.http import events, receipts, users
+from eden_memory.api.http import events, receipts, users, webhooks
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Where, doors_of
 from eden_memory.operations.operation import (
     Operation,
@@ -180,4 +180,4 @@ def _given(model: BaseModel) -> dict[str, Any]:
     return {name: getattr(model, name) for name in model.model_fields_set}
 
 
-ROUTERS = (agent_router(), events.router, users.router, receipts.router)
+ROUTERS = (agent_router(), events.router, users.router, receipts.router, webhooks.router)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -247,6 +247,58 @@ async def test_langgraph_addresses_users_whose_ids_are_no_text(lived: Lived) -> 
     assert await store.asearch(("user", str(user))) == []
     with pytest.raises(NotAnId):
         await store.asearch(("user", "o", "ana"))
+
+
+async def test_langgraph_filters_by_what_an_item_says_and_facts_expire(lived: Lived) -> None:
+    service = lived.memory.agent()
+    store, namespace = EdenStore(service), ("user", "tia")
+    for year, text in (
+        (2023, "Tia fished for cod."),
+        (2024, "Tia fished for eel."),
+        (2025, "Tia fished for hake."),
+    ):
+        await service.add(text, user="tia", verbatim=True, at=f"{year}-05-01")
+
+    async def texts(query: str | None = None, **wanted: Any) -> list[str]:
+        found = await store.asearch(namespace, query=query, filter=wanted)
+        return sorted(item.value["text"].split()[-1] for item in found)
+
+    async def all_are_there() -> bool:
+        return await texts() == ["cod.", "eel.", "hake."]
+
+    await eventually(all_are_there, "three facts")
+    since = {"$gte": "2024-05-01", "$lt": "2025-05-01T00:00:00Z"}
+    assert await texts(said_at=since) == await texts("What did Tia fish for?", said_at=since) == ["eel."]
+    assert (
+        await texts(text="Tia fished for cod.")
+        == await texts(text={"$eq": "Tia fished for cod."})
+        == ["cod."]
+    )
+    assert await texts(text={"$ne": "Tia fished for cod."}, version=1) == ["eel.", "hake."]
+    assert (
+        await texts(version={"$gt": 1})
+        == await texts(version={"$lte": "one"})
+        == await texts(colour="red")
+        == []
+    )
+    assert await texts(version={"$lte": 1}, said_at={"$gt": "2024-12-01"}) == ["hake."]
+    assert len(await store.asearch(namespace, filter={"version": 1}, limit=1, offset=2)) == 1
+    with pytest.raises(Invalid, match=r"no \$in"):
+        await texts(version={"$in": [1]})
+
+    (eel,) = await store.asearch(namespace, filter={"said_at": since})
+    await store.aput(namespace, eel.key, {"text": "Tia fishes for eel."}, ttl=0.02)
+    await store.aput(namespace, "new", {"text": "Tia mends a net."}, ttl=60)
+
+    async def one_has_expired() -> bool:
+        return await texts() == ["cod.", "hake.", "net."]
+
+    await eventually(one_has_expired, "the fact with a ttl of a second goes")
+    assert await store.aget(namespace, eel.key) is None
+    facts = (await service.list_facts(user="tia")).items
+    (net,) = [fact for fact in facts if "net" in fact.content]
+    assert net.expires_at is not None
+    assert timedelta(minutes=50) < net.expires_at - datetime.now(UTC) < timedelta(minutes=61)
 
 
 async def text_is(store: EdenStore, key: str, text: str | None) -> bool:
