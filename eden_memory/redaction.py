@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from hashlib import blake2b
+from threading import Lock
 from typing import Any, NamedTuple
 
 from eden_memory.metrics import REDACTED
@@ -114,7 +115,7 @@ class RedactedTexts:
         self._redactor, self._most = redactor, most_bytes
         self._cached: OrderedDict[bytes, str | None] = OrderedDict()
         """By a hash of the text; None: nothing is to be redacted in it."""
-        self._bytes = 0
+        self._bytes, self._lock = 0, Lock()
 
     async def of(self, texts: Sequence[str]) -> list[str]:
         """Return the texts without their secrets."""
@@ -122,7 +123,7 @@ class RedactedTexts:
         if redactor is None:
             return list(texts)
         if sum(map(len, texts)) <= FEW_CHARACTERS:
-            return list(map(redactor, texts))
+            return self._redacted(texts, redactor)
         found: list[str] = []
         for start in range(0, len(texts), TOGETHER):
             work = partial(self._redacted, texts[start : start + TOGETHER], redactor)
@@ -134,16 +135,19 @@ class RedactedTexts:
 
     def _text(self, text: str, redactor: Redactor) -> str:
         name = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-        if name not in self._cached:
-            redacted = redactor(text)
-            self._cached[name] = None if redacted == text else redacted
-            self._bytes += _size(self._cached[name])
+        with self._lock:
+            if name in self._cached:
+                self._cached.move_to_end(name)
+                cached = self._cached[name]
+                return text if cached is None else cached
+        redacted = redactor(text)
+        with self._lock:
+            if name not in self._cached:
+                self._cached[name] = None if redacted == text else redacted
+                self._bytes += _size(self._cached[name])
             while self._bytes > self._most:
                 self._bytes -= _size(self._cached.popitem(last=False)[1])
-            return redacted
-        self._cached.move_to_end(name)
-        cached = self._cached[name]
-        return text if cached is None else cached
+        return redacted
 
 
 def _size(cached: str | None) -> int:

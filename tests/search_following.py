@@ -2,7 +2,7 @@
 
 import asyncio
 
-from eden_memory.context.context_feed import Client, ContextFeed
+from eden_memory.context.context_feed import Client, ContextFeed, feeds
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.settings import Settings
 
@@ -13,7 +13,7 @@ class Following:
     def __init__(self, client: Client, settings: Settings, lists: PlainFactLists) -> None:
         self._lists = lists
         self._live = asyncio.Event()
-        self._watch = ContextFeed(client, settings, lists.changed, self._told)
+        self._watch = ContextFeed(client, feeds(settings), lists.changed, self._told)
         self._running = asyncio.create_task(self._watch.run())
 
     async def ready(self) -> None:

@@ -94,21 +94,23 @@ class ProcessMemory:
         self._following.watch()
 
     def _readers(self, settings: Settings, look_again: Callable[[], None]) -> Readers:
+        forgotten = MongoForgetting(self.database, settings.names)
+        recent = RecentMessages(self.source, self.database, settings, forgotten, self.clock)
         contexts = Contexts(
             self.client,
             self.source,
             self.database,
             settings,
             self.clock,
+            recent,
             look_again,
             self.unawaited,
         )
-        forgotten = MongoForgetting(self.database, settings.names)
         return Readers(
             settings,
             contexts,
             Searching(settings, self.database, self._engine, contexts.follow),
-            RecentMessages(self.source, self.database, settings, forgotten, self.clock),
+            recent,
             Explanations(self.source, self.database, settings, forgotten),
         )
 

@@ -3,24 +3,27 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
+from eden_memory.context.context_feed import Client, ContextChange, ContextFeed, feeds, recent_feeds
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
 from eden_memory.context.ready_context_store import Database, MongoContextSource
+from eden_memory.context.recent_message_store import ANY_MESSAGE, Recent, RecentMessages
+from eden_memory.context.written_message_store import is_asked_for
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import Settings
-from eden_memory.tasks import Unawaited
+from eden_memory.tasks import Unawaited, run_until_first
 
 log = LibraryLogger()
 STREAMS_SECONDS = 300.0
@@ -43,6 +46,14 @@ class ContextFollower(Protocol):
         ...
 
 
+class ShownContext(NamedTuple):
+    """A context, and what it was rendered from."""
+
+    view: VisibleMemory
+    recent: Sequence[RecentMessage]
+    xml: str
+
+
 class Contexts:
     """Serves contexts from the cache; every read queries MongoDB while the change stream is down."""
 
@@ -53,6 +64,7 @@ class Contexts:
         memory: Database,
         settings: Settings,
         clock: Callable[[], datetime],
+        recent: RecentMessages,
         on_everything: Callable[[], None] = lambda: None,
         unawaited: Unawaited | None = None,
     ) -> None:
@@ -61,7 +73,7 @@ class Contexts:
         self._client, self._settings, self._clock = client, settings, clock
         self._on_everything = on_everything
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
-        self._source = MongoContextSource(source, memory, settings, self._streams)
+        self._source, self._recent = MongoContextSource(source, memory, settings, self._streams), recent
         self.cache = RenderedContexts(clock)
         self._listeners: set[Listener] = set()
         self._followers: list[ContextFollower] = []
@@ -70,13 +82,24 @@ class Contexts:
         self.watching: asyncio.Task[None] | None = None
         self.closed = False
 
-    async def get(self, asked: Asker, *, anew: bool = False) -> tuple[VisibleMemory, str]:
-        """Return the visible memory, and its XML; `anew`: as MongoDB has it, not as it was kept."""
+    async def get(
+        self, asked: Asker, scopes: Sequence[ScopeKind] | None = None, *, anew: bool = False
+    ) -> ShownContext:
+        """Return the visible memory with messages not formed yet, and the XML of both.
+
+        `scopes`: only memory in scopes of these kinds. `anew`: as MongoDB has it, not as it was cached.
+        """
         kept = None if anew else self.cache.get(asked, self.render)
         if kept is not None and not await self._still_holds(asked, kept.view):
             kept = None
         CONTEXT_READS.labels("stored" if kept is None else "kept").inc()
-        return (kept.view, kept.xml) if kept is not None else await self._read(asked)
+        if kept is None or not kept.is_current:
+            kept = await self._read(asked, kept)
+        if scopes is None:
+            return ShownContext(kept.view, kept.recent.messages, kept.xml)
+        view = kept.view.narrowed(scopes)
+        recent = kept.recent.messages if is_asked_for(asked, view) else ()
+        return ShownContext(view, recent, self.render(view, recent=recent))
 
     async def _still_holds(self, asked: Asker, view: VisibleMemory) -> bool:
         """Return whether the users are the same; if authors define them, the next message may add one."""
@@ -110,9 +133,19 @@ class Contexts:
     def watch(self) -> None:
         """Start to follow changes, or start again if following has ended."""
         if not self.closed and (self.watching is None or self.watching.done()):
-            feed = ContextFeed(self._client, self._settings, self.changed, self.heard)
-            watching = asyncio.create_task(feed.run(), name="contexts' change stream")
+            watching = asyncio.create_task(self._follow(), name="contexts' change streams")
             self.watching = self._unawaited.add(watching)
+
+    async def _follow(self) -> None:
+        """Follow memory and who may see it, and messages apart: without these, they are read each time."""
+        settings, cache = self._settings, self.cache
+        following = [ContextFeed(self._client, feeds(settings), self.changed, self.heard)]
+        if settings.memory.recent:
+            of_recent = recent_feeds(settings)
+            following.append(
+                ContextFeed(self._client, of_recent, cache.message_changed, cache.hears_messages)
+            )
+        await run_until_first(*(feed.run() for feed in following))
 
     def tell_listeners_of(self, former: "Contexts") -> None:
         """Take over the listeners of another namespace's contexts, and report that everything changed."""
@@ -167,8 +200,8 @@ class Contexts:
             self.cache.clear()
             self._on_everything()
         else:
-            for tag in _tags_of(changed):
-                self.cache.changed(tag)
+            self.cache.changed(*_tags_of(changed))
+            self.cache.message_changed(changed)
         for follower in self._followers:
             follower.changed(changed)
         self._tell(changed)
@@ -186,29 +219,38 @@ class Contexts:
         for listener in tuple(self._listeners):
             listener(changed)
 
-    async def _read(self, asked: Asker) -> tuple[VisibleMemory, str]:
+    async def _read(self, asked: Asker, kept: "CachedContext | None") -> "CachedContext":
+        """Read a context, or what a cached one shows of messages not formed yet."""
         self.watch()
         reading = self.cache.reading(asked)
         try:
-            view = await self.view(asked)
+            begun = self._recent.begin(asked)
+            view = await self.view(asked) if kept is None else kept.view
+            recent = await self._recent.shown(asked, view, begun)
         except BaseException:
             self.cache.failed(reading)
             raise
-        return view, self.cache.put(reading, view, self.render)
+        return self.cache.put(
+            reading, CachedContext(view, recent) if kept is None else kept, recent, self.render
+        )
 
 
 def _tags_of(changed: ContextChange) -> tuple[str, ...]:
     return tags_of_scope(changed.id) if changed.what == "scope" else (f"{changed.what}:{changed.id}",)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class CachedContext:
-    """A cached context, its view, and when both expire, by a clock that nobody sets."""
+    """A view with messages that are not formed yet, their XML, and when these expire, by a clock that nobody sets."""
 
     view: VisibleMemory
-    xml: str
-    until: float
-    render_again: float
+    recent: Recent
+    xml: str = ""
+    until: float = 0.0
+    render_again: float = 0.0
+    recent_until: float = 0.0
+    is_current: bool = True
+    """Whether the messages are those that a read would find now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -217,22 +259,38 @@ class ContextReading:
 
     asked: Asker
     changed: set[str] = field(default_factory=set[str])
+    messages: set[str] = field(default_factory=set[str])
+    """Tags of messages that changed."""
     everything: bool = False
+    any_message: bool = False
+    """Whether any message may have changed."""
+
+
+Render = Callable[[VisibleMemory, datetime, Sequence[FactLine], Sequence[RecentMessage]], str]
 
 
 class RenderedContexts:
-    """A cache of rendered contexts; caches nothing unless `live`, when every change is reported."""
+    """A cache of rendered contexts.
+
+    It caches nothing unless `live`, when every change of memory is reported, and messages that are not formed yet
+    only while it `hears` of their changes, too: for a minute at most, as many words of a context as show them.
+    """
 
     def __init__(self, clock: Callable[[], datetime], elapsed: Callable[[], float] = time.monotonic) -> None:
         """`clock` tells the ages in a context, `elapsed` ends what is cached."""
         self._clock, self._elapsed = clock, elapsed
         self._kept: OrderedDict[Asker, CachedContext] = OrderedDict()
         self._by_tag: dict[str, set[Asker]] = {}
+        self._by_message: dict[str, set[Asker]] = {}
+        """By the tags of messages that are not formed yet."""
         self._reading: set[ContextReading] = set()
-        self.live = False
+        self.live = self.hears = False
 
-    def get(self, asked: Asker, render: Callable[[VisibleMemory, datetime], str]) -> CachedContext | None:
-        """Return the cached context, rendered again if its ages have changed; None if there is none."""
+    def get(self, asked: Asker, render: Render) -> CachedContext | None:
+        """Return the cached context, rendered again if its ages have changed; None if there is none.
+
+        If it is not current, what it shows of messages is to be read again.
+        """
         kept = self._kept.get(asked)
         if kept is None:
             return None
@@ -240,15 +298,16 @@ class RenderedContexts:
         if not self.live or elapsed >= kept.until:
             self._drop(asked)
             return None
-        if elapsed >= kept.render_again:
-            now = self._clock()
-            kept.xml, kept.render_again = render(kept.view, now), elapsed + _rendered_for(kept.view, now)
+        if elapsed >= kept.recent_until:
+            self._outdated(asked, kept)
+        elif elapsed >= kept.render_again:
+            self._render(kept, render)
         self._kept.move_to_end(asked)
         return kept
 
     def reading(self, asked: Asker) -> ContextReading:
         """Note that a read begins; call :meth:`put` or :meth:`failed` when it ends."""
-        reading = ContextReading(asked, everything=not self.live)
+        reading = ContextReading(asked, everything=not self.live, any_message=not self.hears)
         self._reading.add(reading)
         return reading
 
@@ -257,44 +316,121 @@ class RenderedContexts:
         self._reading.discard(reading)
 
     def put(
-        self, reading: ContextReading, view: VisibleMemory, render: Callable[[VisibleMemory, datetime], str]
-    ) -> str:
-        """Render a view; cache it unless a source changed while it was read."""
-        self._reading.discard(reading)
-        now, elapsed = self._clock(), self._elapsed()
-        xml = render(view, now)
-        tags = _tags(reading.asked, view)
-        if self.live and not reading.everything and not reading.changed & tags:
-            self._drop(reading.asked)
-            again = elapsed + _rendered_for(view, now)
-            self._kept[reading.asked] = CachedContext(view, xml, elapsed + KEPT_SECONDS, again)
-            for tag in tags:
-                self._by_tag.setdefault(tag, set()).add(reading.asked)
-            if len(self._kept) > MOST:
-                self._drop(next(iter(self._kept)))
-        return xml
+        self, reading: ContextReading, context: CachedContext, recent: Recent, render: Render
+    ) -> CachedContext:
+        """Render a context with these messages; cache what did not change while it was read.
 
-    def changed(self, tag: str) -> None:
-        """Drop the contexts of a scope (`scope:<key>`), session (`session:<id>`) or user (`user:<id>`)."""
-        for asked in tuple(self._by_tag.get(tag, ())):
-            self._drop(asked)
-        for reading in self._reading:
-            reading.changed.add(tag)
+        The context is a new one, or a cached one of which the messages were read again.
+        """
+        self._reading.discard(reading)
+        asked, elapsed = reading.asked, self._elapsed()
+        if not context.xml or context.recent.messages != recent.messages or elapsed >= context.render_again:
+            context.recent = recent
+            self._render(context, render)
+        if not context.until:
+            self._keep(reading, context)
+        if self._kept.get(asked) is context:
+            self._outdated(asked, context)
+            context.recent = recent
+            missed = bool(recent.tags) and (reading.any_message or bool(reading.messages & recent.tags))
+            if recent.seconds and not missed:
+                context.is_current, context.recent_until = True, elapsed + recent.seconds
+                for tag in recent.tags:
+                    self._by_message.setdefault(tag, set()).add(asked)
+        return context
+
+    def changed(self, *tags: str) -> None:
+        """Drop the contexts of scopes (`scope:<key>`), sessions (`session:<id>`) or users (`user:<id>`)."""
+        for tag in tags:
+            for asked in tuple(self._by_tag.get(tag, ())):
+                self._drop(asked)
+            for reading in self._reading:
+                reading.changed.add(tag)
+
+    def message_changed(self, changed: ContextChange) -> None:
+        """Have what may show a message that has changed, or messages of a session or user, read again.
+
+        In its own session a message is not shown.
+        """
+        if changed.what == "everything":
+            self._messages_outdated()
+        for tag in _message_tags(changed):
+            own = changed.id if tag.startswith("user:") and changed.what == "author" else None
+            for asked in tuple(self._by_message.get(tag, ())):
+                if own is None or asked.session_id != own:
+                    self._outdated(asked, self._kept[asked])
+            for reading in self._reading:
+                if own is None or reading.asked.session_id != own:
+                    reading.messages.add(tag)
+
+    def hears_messages(self, hears: bool) -> None:
+        """Note whether every change of messages is reported from now on."""
+        self.hears = hears
+        self._messages_outdated()
 
     def clear(self) -> None:
         """Drop everything."""
         self._kept.clear()
         self._by_tag.clear()
+        self._by_message.clear()
         for reading in self._reading:
-            reading.everything = True
+            reading.everything = reading.any_message = True
+
+    def _messages_outdated(self) -> None:
+        for asked in {asked for having in self._by_message.values() for asked in having}:
+            self._outdated(asked, self._kept[asked])
+        for reading in self._reading:
+            reading.any_message = True
+
+    def _keep(self, reading: ContextReading, context: CachedContext) -> None:
+        asked, tags = reading.asked, _tags(reading.asked, context.view)
+        if not self.live or reading.everything or reading.changed & tags:
+            return
+        self._drop(asked)
+        context.until = self._elapsed() + KEPT_SECONDS
+        self._kept[asked] = context
+        for tag in tags:
+            self._by_tag.setdefault(tag, set()).add(asked)
+        if len(self._kept) > MOST:
+            self._drop(next(iter(self._kept)))
+
+    def _render(self, context: CachedContext, render: Render) -> None:
+        now = self._clock()
+        context.xml = render(context.view, now, (), context.recent.messages)
+        context.render_again = self._elapsed() + _rendered_for(context.view, now)
+
+    def _outdated(self, asked: Asker, kept: CachedContext) -> None:
+        kept.is_current = False
+        _untag(self._by_message, asked, kept.recent.tags)
 
     def _drop(self, asked: Asker) -> None:
         kept = self._kept.pop(asked, None)
-        for tag in _tags(asked, kept.view) if kept is not None else ():
-            having = self._by_tag.get(tag, set())
-            having.discard(asked)
-            if not having:
-                self._by_tag.pop(tag, None)
+        if kept is not None:
+            self._outdated(asked, kept)
+            _untag(self._by_tag, asked, _tags(asked, kept.view))
+
+
+def _untag(by_tag: dict[str, set[Asker]], asked: Asker, tags: Iterable[str]) -> None:
+    for tag in tags:
+        having = by_tag.get(tag, set())
+        having.discard(asked)
+        if not having:
+            by_tag.pop(tag, None)
+
+
+def _message_tags(changed: ContextChange) -> tuple[str, ...]:
+    match changed.what:
+        case "author":
+            user = (f"user:{changed.author}",) if changed.author is not None else ()
+            return (f"session:{changed.id}", *user)
+        case "message":
+            return (f"message:{changed.id}", ANY_MESSAGE)
+        case "forgotten":
+            return (changed.id.rpartition("/")[0],)
+        case "session" | "user":
+            return (f"{changed.what}:{changed.id}",)
+        case _:
+            return ()
 
 
 def _rendered_for(view: VisibleMemory, now: datetime) -> float:

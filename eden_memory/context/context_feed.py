@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pymongo import AsyncMongoClient
@@ -14,7 +14,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.document_fields import getter, paths_of
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
-from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
+from eden_memory.schemas.documents import ForgottenMark, Live, Message, SessionState, Snapshot, Stream
 from eden_memory.schemas.events.chat import role_of, roles_of
 from eden_memory.settings import Settings
 from eden_memory.tasks import run_until_first
@@ -27,7 +27,7 @@ AWAIT_SECONDS, LONG_AWAIT_SECONDS = 1.0, 5.0
 SILENT_SECONDS = 2.0
 """Seconds beyond that after which a server that does not even say so counts as gone."""
 OPEN_SECONDS, AGAIN_SECONDS = 12.0, 1.0
-REST_SECONDS = 0.1
+REST_SECONDS, SHORT_REST_SECONDS = 0.1, 0.02
 What = Literal["scope", "session", "state", "user", "author", "message", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
 
@@ -38,8 +38,8 @@ class ContextChange:
 
     what: What
     id: str = ""
-    """Of an author: the session's; of what is forgotten: the mark's; of a state: the session's, whose memory may be
-    hidden or shown again in every scope."""
+    """Of an author: the session's; of what is forgotten: the mark's, or `<kind>:<id>/` of a request; of a state: the
+    session's, whose memory may be hidden or shown again in every scope."""
     author: str | None = None
     """Of an author: UNNAMED where a message of a user names none; None: an answer, whose author does not count."""
 
@@ -122,12 +122,77 @@ def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
 
 def messages_feed(settings: Settings) -> Feed:
     """Return what to follow in the application's messages: new ones, and those edited, moved or deleted."""
+    return _looked_up(settings.source_database, [_messages(settings)], REST_SECONDS)
+
+
+def recent_feeds(settings: Settings) -> dict[str, Feed]:
+    """Return what to follow for the messages of users that are not formed yet.
+
+    In the application's database messages, sessions that list users, and the inbox; in ours what formation-trigger
+    and forgetting write.
+    """
+    names = settings.names
+    theirs = [_messages(settings), _inbox(names["inbox"])]
+    if settings.sessions.collection is not None:
+        theirs.append(_listed_users(settings.sessions.collection, settings.sessions.users))
+    state, marks = names[SessionState.COLLECTION], names[ForgottenMark.COLLECTION]
+    added = names[Message.COLLECTION]
+    kept = (
+        _Followed(marks, {"$literal": True}, (), lambda event: [ContextChange("forgotten", _key(event))]),
+        _Followed(
+            state,
+            _matters(_Watched(state, "state", ("seq", "audience_changes"))),
+            (),
+            lambda event: [ContextChange("author", _key(event))],
+        ),
+        _Followed(
+            added,
+            _and({"$eq": ["$operationType", "insert"]}, {"$eq": [_or_null("fullDocument.mapping"), None]}),
+            ("session_id", "user_id"),
+            lambda event: [_author_of(event["fullDocument"]["session_id"], event["fullDocument"]["user_id"])],
+        ),
+    )
+    own = _feed_of(settings.mongodb.database, kept)
+    return {"/recent": _looked_up(settings.source_database, theirs, SHORT_REST_SECONDS), "/formed": own}
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """A collection of which events are read themselves."""
+
+    collection: str
+    matters: dict[str, Any]
+    """Whether an event is reported; of an update it cannot depend on the document, which is looked up after it."""
+    fields: tuple[str, ...]
+    """Of the document."""
+    changes: Callable[[Mapping[str, Any]], Iterable[ContextChange]]
+
+
+def _looked_up(database: str, followed: Sequence[_Followed], rest: float) -> Feed:
+    """Return a feed whose events hold the document as it is now, after an update, too."""
+    return replace(_feed_of(database, followed), full_document="updateLookup", rest=rest)
+
+
+def _feed_of(database: str, followed: Sequence[_Followed]) -> Feed:
+    by_collection = {of.collection: of.changes for of in followed}
+    conditions = [_and({"$eq": ["$ns.coll", of.collection]}, of.matters) for of in followed]
+    kinds = {"operationType": {"$in": [*WRITTEN, "delete"]}, "$expr": {"$or": conditions}}
+    fields = [f"fullDocument.{root}" for of in followed for root in _roots(of.fields)]
+    shown = dict.fromkeys(("operationType", "documentKey", "ns", *fields), 1)
+
+    def changed(event: Mapping[str, Any]) -> Iterable[ContextChange]:
+        return by_collection[event["ns"]["coll"]](event)
+
+    return Feed(database, [{"$match": kinds}, {"$project": shown}], changed)
+
+
+def _messages(settings: Settings) -> _Followed:
     paths = settings.messages
     fields = (paths.session_id, paths.user_id, paths.role)
     session_id, user_id, role = getter(paths.session_id), getter(paths.user_id), getter(paths.role)
     roles = roles_of(paths.roles)
 
-    def written(document: Mapping[str, Any], *, new: bool) -> ContextChange | None:
+    def written(document: Mapping[str, Any]) -> ContextChange | None:
         try:
             session = encode_id(session_id(document))
         except TypeError:
@@ -135,35 +200,73 @@ def messages_feed(settings: Settings) -> Feed:
         author = user_id(document)
         if author is None and role_of(role(document), roles) == "user":
             return ContextChange("author", session, UNNAMED)
-        if author is None:
-            return ContextChange("author", session) if new else None
-        try:
-            return ContextChange("author", session, encode_id(author))
-        except TypeError:
-            return ContextChange("session", session)
+        return _author_of(session, author)
 
     def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
-        new = event["operationType"] == "insert"
-        if (document := event.get("fullDocument")) and (change := written(document, new=new)) is not None:
+        if (document := event.get("fullDocument")) and (change := written(document)) is not None:
             yield change
-        if not new:
+        if event["operationType"] != "insert":
             with suppress(TypeError):
                 yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
 
-    matters = _matters(_Watched(paths.collection, "message", (*fields, *paths.contents)))
-    kinds = [*WRITTEN, "delete"]
-    followed = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": kinds}, "$expr": matters}}
-    shown = dict.fromkeys(
-        ("operationType", "documentKey", *(f"fullDocument.{root}" for root in _roots(fields))), 1
+    watched = (*fields, *paths.contents, paths.created_at, *paths_of(paths.unread))
+    return _Followed(
+        paths.collection, _matters(_Watched(paths.collection, "message", watched)), fields, changed
     )
-    return Feed(
-        settings.source_database, [followed, {"$project": shown}], changed, "updateLookup", REST_SECONDS
-    )
+
+
+def _inbox(collection: str) -> _Followed:
+    """Texts that wait, and what is to be forgotten."""
+
+    def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
+        with suppress(TypeError):
+            if (asked := event.get("fullDocument")) is None:
+                yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
+            elif asked.get("kind") == "added_text":
+                yield _author_of(encode_id(asked.get("session_id")), asked.get("user_id"))
+            elif asked.get("kind") == "forget" and asked.get("what") in ("message", "session", "user"):
+                yield ContextChange("forgotten", f"{asked['what']}:{encode_id(asked.get('target'))}/")
+
+    fields = ("kind", "session_id", "user_id", "what", "target")
+    return _Followed(collection, {"$literal": True}, fields, changed)
+
+
+def _listed_users(collection: str, users: str) -> _Followed:
+    """Sessions that may be new to the users whom they list."""
+    listed = getter(users)
+
+    def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
+        named = listed(event.get("fullDocument") or {})
+        for user in named if isinstance(named, list) else ():  # pyright: ignore[reportUnknownVariableType]
+            with suppress(TypeError):
+                yield ContextChange("author", encode_id(event["documentKey"]["_id"]), encode_id(user))
+
+    return _Followed(collection, _matters(_Watched(collection, "session", (users,))), (users,), changed)
+
+
+def _author_of(session: str, author: Any) -> ContextChange:
+    """`session` typed; an author that is no id makes the session one of which nobody knows who is in it."""
+    try:
+        return ContextChange("author", session, None if author is None else encode_id(author))
+    except TypeError:
+        return ContextChange("session", session)
+
+
+def _key(event: Mapping[str, Any]) -> str:
+    return str(event["documentKey"]["_id"])
+
+
+def _and(*conditions: dict[str, Any]) -> dict[str, Any]:
+    return {"$and": list(conditions)}
+
+
+def _or_null(field: str) -> dict[str, Any]:
+    return {"$ifNull": [f"${field}", None]}
 
 
 def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
     conditions = [
-        {"$and": [{"$eq": ["$ns.coll", followed.collection]}, _matters(followed)]} for followed in watched
+        _and({"$eq": ["$ns.coll", followed.collection]}, _matters(followed)) for followed in watched
     ]
     return [
         {"$match": {"$expr": {"$or": [{"$eq": ["$operationType", "dropDatabase"]}, *conditions]}}},
@@ -208,27 +311,21 @@ def _roots(fields: Iterable[str]) -> list[str]:
 class ContextFeed:
     """`on_change` for each change; `on_live(False)` while something may be missed, `on_live(True)` from then on.
 
-    One stream, or two where the application's database is not the one that memory is kept in. `messages`: for those
-    who keep contexts that nobody asks them for; another stream over the application's messages, and none of scopes,
-    whose changes come to them as events.
+    `followed`: a stream each. `await_seconds`: until a server says that nothing happened.
     """
 
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        followed: Mapping[str, Feed],
         on_change: Callable[[ContextChange], None],
         on_live: Callable[[bool], None],
-        *,
-        messages: bool = False,
+        await_seconds: float = AWAIT_SECONDS,
     ) -> None:
-        marks = messages and settings.memory.recent
-        self._await_seconds = LONG_AWAIT_SECONDS if messages else AWAIT_SECONDS
-        self._client, self._feeds = client, feeds(settings, marks=marks, scopes=not messages)
-        if messages:
-            self._feeds["/messages"] = messages_feed(settings)
+        self._client, self._feeds, self._await_seconds = client, followed, await_seconds
         self._on_change, self._on_live = on_change, on_live
         self._open: set[str] = set()
+        self._warned = False
 
     async def run(self) -> None:
         """Follow the streams until cancelled."""
@@ -251,7 +348,11 @@ class ContextFeed:
                     self._opened(name)
                     await self._read(stream, feed)
             except Exception as error:  # noqa: BLE001 - whatever one event brings, the next stream begins behind it
-                log.warning("contexts are not cached: the change stream broke", reason=type(error).__name__)
+                if not self._warned:  # it may be that they cannot be followed at all
+                    log.warning(
+                        "what is read is not kept: the change stream broke", reason=type(error).__name__
+                    )
+                self._warned = True
             finally:
                 self._open.discard(name)
                 self._on_live(False)
@@ -261,6 +362,7 @@ class ContextFeed:
         """Mark a stream as open; once all are, every later change is reported."""
         self._open.add(name)
         if len(self._open) == len(self._feeds):
+            self._warned = False
             self._on_change(ContextChange("everything"))
             self._on_live(True)
 

@@ -9,7 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
+from eden_memory.context.context_feed import (
+    LONG_AWAIT_SECONDS,
+    Client,
+    ContextChange,
+    ContextFeed,
+    feeds,
+    messages_feed,
+)
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
@@ -121,7 +128,9 @@ class ContextKeeping:
         recent_seconds: float = RECENT_SECONDS,
     ) -> None:
         self._contexts = contexts
-        self._feed = ContextFeed(client, settings, self._heard, self._listens, messages=True)
+        followed = feeds(settings, marks=settings.memory.recent, scopes=False)
+        followed["/messages"] = messages_feed(settings)
+        self._feed = ContextFeed(client, followed, self._heard, self._listens, LONG_AWAIT_SECONDS)
         self._stale_seconds, self._recent_seconds = stale_seconds, recent_seconds
         self._sessions: set[str] = set()
         self._hiding: set[str] = set()

@@ -5,7 +5,7 @@ includes all that XML forbids, and an item of a list is one line.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from html import escape
 from operator import itemgetter
@@ -197,13 +197,25 @@ def _facts(tag: str, facts: Sequence[FactLine], now: datetime) -> list[str]:
 
 def _recent(messages: Sequence[RecentMessage], now: datetime, words: int) -> list[str]:
     """Return the newest messages that fit into so many words, oldest first."""
-    lines: list[str] = []
+    fitting, _ = recent_that_fit(messages, words)
+    return [
+        f"[{message.speaker}] {one_line(message.content)} ({age_of(message.said_at, now)})"
+        for message in reversed(fitting)
+    ]
+
+
+def recent_that_fit(messages: Iterable[RecentMessage], words: int) -> tuple[list[RecentMessage], int]:
+    """Return the newest messages that fit into so many words, as they are shown, and the words left.
+
+    Messages are newest first, their secrets redacted. Below 0 words: there is one that did not fit.
+    """
+    fitting: list[RecentMessage] = []
     for message in messages:
         text = fitted(_joined(message.content), LONGEST_MESSAGE)
         if (words := words - max(words_of(text), len(text) // CHARACTERS_OF_A_WORD)) < 0:
             break
-        lines.append(f"[{message.speaker}] {one_line(text)} ({age_of(message.said_at, now)})")
-    return lines[::-1]
+        fitting.append(replace(message, content=text))
+    return fitting, words
 
 
 def _listed(tag: str, lines: Sequence[str], indent: int) -> Iterable[str]:

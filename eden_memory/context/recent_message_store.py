@@ -4,22 +4,25 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.context.context_xml import RECENT_WORDS, recent_that_fit
 from eden_memory.context.written_message_store import (
+    MOST_SESSIONS,
     MessageRow,
     SessionNow,
     WrittenMessage,
     WrittenMessages,
     is_asked_for,
+    is_pending,
     named_in,
     unsettled,
     was_alone,
@@ -27,7 +30,7 @@ from eden_memory.context.written_message_store import (
 from eden_memory.directory.author_store import Authors, MessageAuthors
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts, whose
-from eden_memory.forgotten import ForgottenMarks
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage
 from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
@@ -60,6 +63,41 @@ AT_ONCE = 20
 """Askers of one process whose messages are read at the same time."""
 
 
+PENDING, LASTS = timedelta(seconds=1), timedelta(seconds=60)
+"""How long what is shown holds if no change is heard: while a stage works on a message, and else."""
+
+FIRST_MESSAGES = 20
+"""Read first: as a rule they fill a context."""
+
+REDACTED_TOGETHER = 5
+
+ANY_MESSAGE = "messages"
+"""Tag of what any message that changes or goes may concern: it may be why a session is not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What a context shows of messages that are not formed yet, newest first, and how long that holds."""
+
+    messages: tuple[RecentMessage, ...] = ()
+    tags: frozenset[str] = frozenset()
+    """`user:<id>`, `session:<id>`, `message:<id>`, ANY_MESSAGE: what a change of may concern it."""
+    seconds: float = 0.0
+    """While no change of these is heard; 0: it is not kept."""
+
+
+NO_RECENT = Recent(seconds=inf)
+"""The asker may see none, as long as the memory that is shown stays the same."""
+
+
+class _Found(NamedTuple):
+    """`hidden`: some messages are left out, as another user is in their session; `pending`: stages work on some."""
+
+    messages: tuple[RecentMessage, ...] = ()
+    hidden: bool = False
+    pending: bool = False
+
+
 Readings = dict[Hashable, asyncio.Task[Any]]
 """What is being read for several askers, by what it depends on."""
 
@@ -89,42 +127,65 @@ class RecentMessages:
         self._warned_at = -WARN_EVERY_SECONDS
 
     async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
-        """Return the messages of several askers; one user's are read once for all sessions that ask for the same."""
+        """Return what contexts of several askers show; a user's are read once for all that ask for the same."""
         readings: Readings = {}
-        found = await asyncio.gather(*(self.of(asked, view, readings) for asked, view in views.items()))
-        return dict(zip(views, found, strict=True))
+        found = await asyncio.gather(*(self.shown(asked, view, readings) for asked, view in views.items()))
+        return {asked: recent.messages for asked, recent in zip(views, found, strict=True)}
 
-    async def of(
-        self, asked: Asker, view: VisibleMemory, readings: Readings | None = None
-    ) -> Sequence[RecentMessage]:
-        """Return the messages of the asker's other sessions, newest first; none where the asker may see none.
+    async def of(self, asked: Asker, view: VisibleMemory) -> Sequence[RecentMessage]:
+        """Return the newest 200 messages of the asker's other sessions, whole; the rest as :meth:`shown`."""
+        return (await self._found(asked, view, {}, whole=True)).messages
+
+    def begin(self, asked: Asker) -> Readings:
+        """Begin to read the sessions of an asker, beside the memory that says whether messages of them are shown."""
+        readings: Readings = {}
+        if self._on and asked.user_id is not None:
+            self._begin(readings, asked.user_id, self._clock() - self._kept)
+        return readings
+
+    async def shown(self, asked: Asker, view: VisibleMemory, readings: Readings | None = None) -> Recent:
+        """Return the messages of the asker's other sessions that a context shows; none where the asker may see none.
 
         They come from sessions of the same agent in which the asker was always alone. If they cannot be read in a
         second, the answer is given without them, and the log says why. `readings`: shared by several askers; who
         gives up ends nobody else's reading.
         """
+        return await self._found(asked, view, {} if readings is None else readings, whole=False)
+
+    async def _found(self, asked: Asker, view: VisibleMemory, shared: Readings, *, whole: bool) -> Recent:
         if not self._on or not is_asked_for(asked, view):
-            return ()
-        shared: Readings = {} if readings is None else readings
-        user, since = asked.user_id or "", self._clock() - self._kept
+            return NO_RECENT
+        user, now = asked.user_id or "", self._clock()
+        since = now - self._kept
         try:
             async with self._slots, asyncio.timeout(MOST_SECONDS):
                 with RECENT_SECONDS.time():
-                    if user not in shared:
-                        shared[user] = asyncio.create_task(self._written.sessions_of(user, since))
-                        shared[user].add_done_callback(_heard)
-                    named = await asyncio.shield(shared[user])
-                    sessions = tuple(name for name in named if name != asked.session_id)
+                    self._begin(shared, user, since)
+                    named: dict[str, str] = await asyncio.shield(shared[user])
+                    sessions = tuple(name for name in named if name != asked.session_id)[:MOST_SESSIONS]
                     what = asked.agent_id, user, sessions
                     if what not in shared:
-                        shared[what] = asyncio.create_task(self._read(asked, sessions, since))
+                        shared[what] = asyncio.create_task(self._read(asked, sessions, since, whole=whole))
                         shared[what].add_done_callback(_heard)
-                    found = await asyncio.shield(shared[what])
-                    return found if found and await self._presence.is_alone(asked) else ()
+                    found: _Found = await asyncio.shield(shared[what])
+                    if found.messages and not await self._presence.is_alone(asked):
+                        return Recent()
         except (PyMongoError, TimeoutError) as error:
             RECENT_FAILED.inc()
             self._warn(type(error).__name__)
-            return ()
+            return Recent()
+        oldest = min((message.said_at for message in found.messages), default=now)
+        lasts = PENDING if found.pending else min(LASTS, oldest + self._kept - now)
+        tags = {f"user:{user}", *(f"session:{name}" for name in sessions)}
+        tags |= {f"message:{named[name]}" for name in sessions}
+        tags |= {f"message:{message.message_id}" for message in found.messages}
+        tags |= {ANY_MESSAGE} if found.hidden else set()
+        return Recent(found.messages, frozenset(tags), lasts.total_seconds())
+
+    def _begin(self, shared: Readings, user: str, since: datetime) -> None:
+        if user not in shared:
+            shared[user] = asyncio.create_task(self._written.sessions_of(user, since))
+            shared[user].add_done_callback(_heard)
 
     async def are_due(self, session_id: str) -> bool:
         """Tell whether the messages of a session that no window holds yet make one at this moment.
@@ -140,23 +201,47 @@ class RecentMessages:
         waiting = await self._written.waiting_in(session_id, state.get("formed_to", 0))
         return bool(Pending(self._limits, waiting).judged(self._clock(), NEWEST_VERSION))
 
-    async def _read(self, asked: Asker, sessions: Sequence[str], since: datetime) -> Sequence[RecentMessage]:
-        """Read texts first, and who was present and what is forgotten after them: a change between is heeded."""
+    async def _read(self, asked: Asker, sessions: Sequence[str], since: datetime, *, whole: bool) -> "_Found":
+        """Read the newest few where these fill a context, else 200, or at once where `whole` asks for these."""
+        if not whole:
+            written, more = await self._written.messages_of(sessions, since, FIRST_MESSAGES)
+            found, words = await self._judged(asked, written, since, whole=False)
+            if not more or words < 0:
+                return found
+        written, _ = await self._written.messages_of(sessions, since)
+        return (await self._judged(asked, written, since, whole=whole))[0]
+
+    async def _judged(
+        self, asked: Asker, written: Sequence[WrittenMessage], since: datetime, *, whole: bool
+    ) -> tuple["_Found", int]:
+        """Return those that may be shown, and the words left in a context; below 0: more would not fit.
+
+        Who was present and what is forgotten is read after the texts: a change between is heeded.
+        """
         user = asked.user_id or ""
-        written = await self._written.messages_of(sessions, since)
         if not written:
-            return ()
-        alone, (known, settled) = await asyncio.gather(self._alone(asked, written), self._known(written))
+            return _Found(), RECENT_WORDS
+        alone, (known, settled), marks = await asyncio.gather(
+            self._alone(asked, written), self._known(written), self._marks(user, written)
+        )
         private = [message for message in written if message.session_id in alone]
-        if not private:
-            return ()
-        shown = unsettled(user, private, known, settled, (), since)
-        texts = await self._written.redacted.of([message.content for message in shown])
-        content = {message.message_id: text for message, text in zip(shown, texts, strict=True)}
+        pending = any(is_pending(message, known.get(message.message_id), settled) for message in private)
+        found = unsettled(user, private, known, settled, marks, since)
+        shown, words = list[RecentMessage](), RECENT_WORDS
+        together = len(written) if whole else REDACTED_TOGETHER
+        for start in range(0, len(found), together):
+            some = found[start : start + together]
+            texts = await self._written.redacted.of([message.content for message in some])
+            redacted = [replace(message, content=text) for message, text in zip(some, texts, strict=True)]
+            fitting, words = (redacted, words) if whole else recent_that_fit(redacted, words)
+            shown += fitting
+            if words < 0:
+                break
+        return _Found(tuple(shown), len(private) < len(written), pending), words
+
+    async def _marks(self, user: str, written: Sequence[WrittenMessage]) -> tuple[Marks, Marks]:
         leaving = await self._written.being_forgotten()  # a request goes once its mark stands
-        marks = await self._forgotten.among(named_in(user, private))
-        found = unsettled(user, private, known, settled, (marks, leaving), since)
-        return [replace(message, content=content[message.message_id]) for message in found]
+        return await self._forgotten.among(named_in(user, written)), leaving
 
     async def _known(self, written: Sequence[WrittenMessage]) -> tuple[Mapping[str, MessageRow], set[str]]:
         """Return what formation-trigger keeps of the messages, and which of their formations are settled."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pymongo import DESCENDING, ReadPreference
@@ -141,6 +142,17 @@ def unsettled(
     return sorted(found, key=lambda message: (message.said_at, message.message_id), reverse=True)
 
 
+def is_pending(message: WrittenMessage, row: MessageRow | None, settled: Collection[str]) -> bool:
+    """Tell whether stages may change what is shown of a message, though nobody changes the message.
+
+    Its formation is not settled, or formation-trigger has not seen that it was moved, or written again.
+    """
+    if row is None or row["opted_out"] or row["forgotten"]:
+        return False
+    unseen = row["deleted"] or row["session_id"] != message.session_id
+    return unseen or (row["formation_id"] is not None and row["formation_id"] not in settled)
+
+
 def _waits(message: WrittenMessage, row: MessageRow | None, settled: Collection[str]) -> bool:
     if row is None:
         return True
@@ -159,14 +171,14 @@ def is_forgotten(
 
 
 def _source(user_id: str, message: WrittenMessage, row: MessageRow | None) -> SourceMessage:
-    """Forgetting a user reaches the agent's answers, too."""
+    """Forgetting a user reaches the agent's answers, too, and all that was said in the second of the request."""
     version, time = (row["version"], row["time"]) if row is not None else (OLDEST_VERSION, message.written_at)
     return SourceMessage(
         message_id=message.message_id,
         version=version,
         session_id=message.session_id,
         user_id=user_id,
-        time=min(time, message.written_at),
+        time=min(time, message.written_at).replace(microsecond=0),
     )
 
 
@@ -206,6 +218,9 @@ SMALL = 10_000
 LOOK_AGAIN_SECONDS = 60.0
 """How long what was learned of indexes is used."""
 
+BEGINNING = 4_000
+"""Characters of a text of which only the beginning may be shown: the mark of a cut comes behind that."""
+
 LONGEST_MARK = 200
 """Characters of a text in which it may say that it is deleted."""
 ADDED: Row = {"mapping": None, "deleted": False}
@@ -229,40 +244,57 @@ class WrittenMessages:
         sessions = settings.sessions
         self._sessions = None if sessions.collection is None else _local(source, sessions.collection)
         self._users = sessions.users
+        self._hint = messages_of_user_hint(source.name, self._paths)
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
         self.redacted = RedactedTexts(redactor_of(settings))
         """Of texts that are shown."""
 
-    async def sessions_of(self, user_id: str, since: datetime) -> list[str]:
-        """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
+    async def sessions_of(self, user_id: str, since: datetime) -> dict[str, str]:
+        """Return the sessions that the user has written in since a time, or is listed in; the last ones first.
+
+        Of each the newest message of the user, "" where there is none.
+        """
         user = decode_id(user_id)
         inbox, authored, added, listed = await asyncio.gather(
             self._inbox.find({"kind": "added_text", "user_id": user}, {"session_id": 1}).to_list(),
-            self._authored(user, MOST_AUTHORED, self._mapping.without_text),
+            self._authored_in(user),
             self._added_by(user_id, since),
             self._listing(user),
         )
-        written = readable("message", authored, self._mapping.message)
-        recent = [
-            message.session_id for message in written if message is not None and message.said_at >= since
-        ]
-        waiting = readable("message", inbox, lambda row: _typed(row.get("session_id")))
-        named = [*filter(None, waiting), *recent, *added, *listed]
-        return list(dict.fromkeys(named))[
-            : MOST_SESSIONS + 1
-        ]  # the session that asks is one of them, as a rule
+        written = filter(None, readable("message", authored, self._mapping.place))
+        recent = sorted((place for place in written if place.said_at >= since), reverse=True)
+        waiting = readable("message", inbox, lambda row: (_typed(row.get("session_id")), _typed(row["_id"])))
+        sessions = [(session, message or "") for session, message in waiting if session is not None]
+        sessions += [(place.session_id, place.message_id) for place in recent]
+        sessions += [(session, "") for session in (*added, *listed)]
+        found = dict[str, str]()
+        for session, message in sessions:
+            found.setdefault(session, message)
+        # the session that asks is one of them, as a rule
+        return dict(islice(found.items(), MOST_SESSIONS + 1))
 
-    async def messages_of(self, session_ids: Iterable[str], since: datetime) -> list[WrittenMessage]:
-        """Return the newest messages of sessions as they are at this moment, with their secrets."""
+    async def messages_of(
+        self, session_ids: Iterable[str], since: datetime, most: int = MOST_MESSAGES
+    ) -> tuple[list[WrittenMessage], bool]:
+        """Return the newest messages of sessions as they are now, with their secrets, and whether there are more.
+
+        Of fewer than 200, long texts are cut to what may be shown of them. Where there are more, all are returned
+        that were said since the oldest of these.
+        """
         wanted = list(session_ids)
         if not wanted:
-            return []
+            return [], False
         found = await asyncio.gather(
-            self._waiting_texts(wanted), self._added_texts(wanted, since), self._in_sessions(wanted)
+            self._waiting_texts(wanted, most),
+            self._added_texts(wanted, since, most),
+            self._in_sessions(wanted, most),
         )
-        by_id = {message.message_id: message for messages in found for message in messages}
-        return list(by_id.values())
+        whole = max((_oldest(messages) for messages, more in found if more), default=since)
+        by_id = {message.message_id: message for messages, _ in found for message in messages}
+        return [message for message in by_id.values() if message.said_at >= whole], any(
+            more for _, more in found
+        )
 
     async def written_by(self, user_id: str) -> list[WrittenMessage]:
         """Return the newest messages and added texts of a user, as far as their texts are stored; with secrets."""
@@ -293,8 +325,8 @@ class WrittenMessages:
         try:
             found = await asyncio.gather(self._in_sessions([session_id]), self._waiting_texts([session_id]))
         except ExecutionTimeout:
-            found = list[list[WrittenMessage]]()
-        written = {message.message_id: message for messages in found for message in messages}
+            found = list[tuple[list[WrittenMessage], bool]]()
+        written = {message.message_id: message for messages, _ in found for message in messages}
         known = await self.recorded(written)
         pending: Row = {"session_id": session_id, "formation_id": None, "place": {"$gt": formed_to}}
         rows = await self._recorded.find(pending).to_list()
@@ -315,12 +347,23 @@ class WrittenMessages:
 
     async def _authored(self, user: Any, most: int, fields: Row) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""
-        path = self._paths.user_id
-        hint = messages_of_user_hint(self._messages.database.name, self._paths)
-        if not await self._short(self._messages, path, hint):
+        if not await self._short(self._messages, self._paths.user_id, self._hint):
             return []
-        query = self._messages.find({path: user}, fields, sort=self._order, limit=most)
+        query = self._messages.find({self._paths.user_id: user}, fields, sort=self._order, limit=most)
         return await query.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
+
+    async def _authored_in(self, user: Any) -> list[Row]:
+        """Return the newest of the author's newest documents in each session, deleted ones among them."""
+        if not await self._short(self._messages, self._paths.user_id, self._hint):
+            return []
+        newest = {"$group": {"_id": f"${self._paths.session_id}", "newest": {"$first": "$$ROOT"}}}
+        order = dict.fromkeys((name for name, _ in self._order), DESCENDING)
+        steps = [{"$match": {self._paths.user_id: user}}, {"$sort": order}, {"$limit": MOST_AUTHORED}]
+        fields = dict.fromkeys(("_id", self._paths.session_id, self._paths.created_at), 1)
+        found = await self._messages.aggregate(
+            [*steps, {"$project": fields}, newest, {"$replaceWith": "$newest"}], maxTimeMS=MOST_MILLISECONDS
+        )
+        return await found.to_list()
 
     async def _added_by(self, user_id: str, since: datetime) -> list[str]:
         query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
@@ -340,33 +383,44 @@ class WrittenMessages:
         rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
         return list(filter(None, readable("directory", rows, lambda row: _typed(row["_id"]))))
 
-    async def _in_sessions(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
+    async def _in_sessions(
+        self, session_ids: Sequence[str], most: int = MOST_MESSAGES
+    ) -> tuple[list[WrittenMessage], bool]:
         wanted = [decode_id(name) for name in session_ids]
         query = {self._paths.session_id: {"$in": wanted}, self._paths.role: self._mapping.shown}
-        found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
+        fields = self._mapping.fields if most == MOST_MESSAGES else self._mapping.beginning
+        found = self._messages.find(query, fields, sort=self._order, limit=most)
         rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
-        return list(filter(None, readable("message", rows, self._mapping.message)))
+        return list(filter(None, readable("message", rows, self._mapping.message))), len(rows) == most
 
-    async def _waiting_texts(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
+    async def _waiting_texts(
+        self, session_ids: Sequence[str], most: int = MOST_MESSAGES
+    ) -> tuple[list[WrittenMessage], bool]:
         """Return added texts that the tailer has not carried yet."""
         wanted = [decode_id(name) for name in session_ids]
-        return await self._waiting({"session_id": {"$in": wanted}}, MOST_MESSAGES)
+        found = await self._waiting({"session_id": {"$in": wanted}}, most)
+        return found, len(found) == most
 
     async def _waiting(self, of: Row, most: int) -> list[WrittenMessage]:
         fields = {"session_id": 1, "role": 1, "created_at": 1, "text": cut_in_query("text", self._text_limit)}
         found = self._inbox.find({"kind": "added_text", **of}, fields, sort=[("_id", DESCENDING)], limit=most)
         return list(filter(None, readable("message", await found.to_list(), _added_text)))
 
-    async def _added_texts(self, session_ids: Sequence[str], since: datetime) -> list[WrittenMessage]:
+    async def _added_texts(
+        self, session_ids: Sequence[str], since: datetime, most: int
+    ) -> tuple[list[WrittenMessage], bool]:
         """Return added texts as formation-trigger keeps them: in their row, or in their closed window."""
         of: Row = {"session_id": {"$in": list(session_ids)}, "time": {"$gte": since}}
-        return await self._added(of, MOST_MESSAGES)
+        found = await self._added(of, most)
+        return found, len(found) == most
 
     async def _added(self, of: Row, most: int) -> list[WrittenMessage]:
         found = self._recorded.find({**ADDED, **of}, sort=[("time", DESCENDING)], limit=most)
         rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
-        formed = {row["formation_id"] for row in rows if row["formation_id"] is not None}
         named = [row["_id"] for row in rows if row["formation_id"] is not None]
+        if not named:
+            return [_recorded(row, row["text"] or "") for row in rows]
+        formed = {row["formation_id"] for row in rows if row["formation_id"] is not None}
         windows = self._windows.find({"_id": {"$in": list(formed)}}, {"messages": texts_of(named)})
         texts = {item["message_id"]: item["text"] async for row in windows for item in row["messages"]}
         return [_recorded(row, row["text"] or texts.get(row["_id"]) or "") for row in rows]
@@ -400,18 +454,28 @@ class MessageFields:
             path: cut_in_query([path], LONGEST_MARK) if path in marks else {"$literal": None}
             for path in paths.contents
         }
-        self.without_text = dict.fromkeys(named, 1) | texts
-        self.fields = self.without_text | {
-            content: cut_in_query(paths.contents, text_limit, beside_content(content, named))
-        }
+        without_text = dict.fromkeys(named, 1) | texts
+
+        def cut_to(limit: int) -> Row:
+            text = cut_in_query(paths.contents, limit, beside_content(content, named))
+            return without_text | {content: text}
+
+        self.fields, self.beginning = cut_to(text_limit), cut_to(min(text_limit, BEGINNING))
         """Of a query: the text, wherever it stands, comes as the first of the contents."""
         self.shown = role_query(paths, {"user", "assistant"})
 
-    def message(self, row: Stored) -> WrittenMessage | None:
-        """Return the message of a document; None for one that becomes no message, or whose age is not known."""
+    def place(self, row: Stored) -> "Place | None":
+        """Return when and where a document's message was said; None for one that is none, or of no known age."""
         times = [time for time in (_moment(self._created(row)), _moment(row["_id"])) if time is not None]
         name, session = _typed(row["_id"]), _typed(self._session(row))
-        if name is None or session is None or is_reserved(session) or not times or self._deleted(row):
+        if name is None or session is None or is_reserved(session) or not times:
+            return None
+        return Place(times[0], session, name, min(times))
+
+    def message(self, row: Stored) -> WrittenMessage | None:
+        """Return the message of a document; None for one that becomes no message, or whose age is not known."""
+        place = self.place(row)
+        if place is None or self._deleted(row):
             return None
         try:
             text = text_of(self._content(row))
@@ -420,7 +484,20 @@ class MessageFields:
         role = role_of(self._role(row), self._roles)
         if role == "assistant":
             text = without_thoughts(text)
-        return WrittenMessage(name, session, role, text, times[0], min(times))
+        return WrittenMessage(place.message_id, place.session_id, role, text, place.said_at, place.written_at)
+
+
+class Place(NamedTuple):
+    """Where a message stands; ids typed."""
+
+    said_at: datetime
+    session_id: str
+    message_id: str
+    written_at: datetime
+
+
+def _oldest(messages: Iterable[WrittenMessage]) -> datetime:
+    return min((message.said_at for message in messages), default=datetime.max.replace(tzinfo=UTC))
 
 
 def _named(row: Stored) -> tuple[Any, str | None]:

@@ -261,6 +261,11 @@ def messages_of_user_hint(database: str, paths: MessagesSettings) -> str:
     return create_index(database, paths.collection, {paths.user_id: 1, paths.created_at: -1, "_id": -1})
 
 
+def newest_of_session_hint(database: str, paths: MessagesSettings) -> str:
+    """Return the command that makes the index which finds a session's newest messages, whoever wrote them."""
+    return create_index(database, paths.collection, {paths.session_id: 1, paths.created_at: -1, "_id": -1})
+
+
 def create_index(database: str, collection: str, keys: Mapping[str, int]) -> str:
     """Return the command for mongosh, whichever database it is connected to."""
     place, name, fields = (json.dumps(given, ensure_ascii=False) for given in (database, collection, keys))

@@ -11,7 +11,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
 from eden_memory.context.written_message_store import SMALL
-from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
+from eden_memory.directory.author_store import (
+    begins_with,
+    create_index,
+    index_hint,
+    messages_of_user_hint,
+    newest_of_session_hint,
+)
 from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.forgetting.mark_store import MongoForgetting
@@ -388,10 +394,20 @@ async def author_index(database: Database, settings: Settings) -> Finding:
     if not settings.memory.recent:
         return Finding(name, "ok", "not needed (EDEN_MEMORY_RECENT=false)")
     collection = database[messages.collection]
-    if any(begins_with(index, messages.user_id) for index in (await collection.index_information()).values()):
-        return Finding(name, "ok", f"begins with {messages.user_id}")
     if await collection.estimated_document_count() <= SMALL:
         return Finding(name, "ok", f"not needed up to {SMALL:,} messages")
+    indexes = (await collection.index_information()).values()
+    if any(begins_with(index, messages.user_id) for index in indexes):
+        newest = [messages.session_id, messages.created_at]
+        if any([field for field, _ in index["key"]][:2] == newest for index in indexes):
+            return Finding(name, "ok", f"begins with {messages.user_id}, and {', '.join(newest)}")
+        return Finding(
+            name,
+            "warn",
+            f"none that begins with {', '.join(newest)}: to find what a user wrote a moment ago, whole sessions are "
+            "read",
+            newest_of_session_hint(database.name, messages),
+        )
     return Finding(
         name,
         "warn",

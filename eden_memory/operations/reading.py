@@ -4,11 +4,12 @@ from asyncio import gather
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple, Unpack, cast
+from typing import Annotated, Any, Unpack, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
+from eden_memory.context.cached_contexts import ShownContext
 from eden_memory.context.context_xml import FactLine, one_line, query_of
 from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.errors import Invalid, NotShown, describe
@@ -52,14 +53,6 @@ STAGE = "search"
 """Searches' model calls are counted for this stage."""
 
 
-class ShownContext(NamedTuple):
-    """A context, and what it was rendered from."""
-
-    view: VisibleMemory
-    recent: Sequence[RecentMessage]
-    xml: str
-
-
 class ReadCalls:
     """Reads an agent's memory: what a user may see in a session, or outside of any; without a user, what is nobody's.
 
@@ -99,8 +92,8 @@ class ReadCalls:
 
         `scopes`: only memory in scopes of these kinds. `force_refresh`: read memory anew, whatever is cached.
 
-        The process caches memory until a source of it changes. Who is in the session, if the authors of messages
-        define that, and the messages that are not formed yet are read by each call.
+        The process caches memory, with messages that are not formed yet, until a change stream reports a change of a
+        source. Who is in the session is read by each call, if the authors of messages define that.
         """
         demand_kinds(scopes)
         with OpenSpan("read context") as span:
@@ -112,17 +105,10 @@ class ReadCalls:
         self, asked: Asker, message: str | None, scopes: Sequence[ScopeKind] | None, *, anew: bool
     ) -> str:
         readers = await self.memory.current()
-        view, xml = await readers.contexts.get(asked, anew=anew)
-        if scopes is not None:
-            view = view.narrowed(scopes)
-        recent = await readers.recent.of(asked, view)
-        if recent or scopes is not None:
-            xml = readers.contexts.render(view, recent=recent)
+        shown = await readers.contexts.get(asked, scopes, anew=anew)
         if message is None:
-            return xml
-        return await self._with_recalled(
-            readers, ShownContext(view, recent, xml), message, self._asking(asked.user_id)
-        )
+            return shown.xml
+        return await self._with_recalled(readers, shown, message, self._asking(asked.user_id))
 
     async def on_session_start(self, session: p.Session, user: p.User = None) -> str:
         """Build the context before the first turn, and return it."""

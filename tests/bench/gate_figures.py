@@ -143,11 +143,25 @@ BENCHES = (
         "context",
         "--reads 200 --writes 50 --mongodb {mongodb}",
         (
-            Figure("warm_p99_ms / find_p50_ms", "warm read without `<Recent>`, p99, of a bare find's p50"),
             Figure(
-                "warm_recent_p50_ms / find_p50_ms",
-                "warm read, p50, of a bare find",
-                shown="warm_recent_p50_ms ms",
+                "warm_p99_ms / find_p50_ms",
+                "warm read, p99, of a bare find's p50",
+                shown="warm_p99_ms ms",
+            ),
+            Figure(
+                "warm_heavy_p99_ms / find_p50_ms",
+                "the same of a heavy user",
+                shown="warm_heavy_p99_ms ms",
+            ),
+            Figure(
+                "recent_2000_over_10",
+                "`<Recent>` of 2,000 messages looked up, p50, of 10 messages'",
+                shown="recent_looked_up_p50_ms ms",
+            ),
+            Figure(
+                "cold_heavy_p95_ms / find_p95_ms",
+                "cold read of a heavy user, p95, of a bare find",
+                shown="cold_heavy_p95_ms ms",
             ),
             Figure("cold_over_find_p50", "cold read, p50, of a bare find", shown="cold_p50_ms ms"),
             Figure("cold_over_find_p95", "the same, p95", shown="cold_p95_ms ms"),
@@ -177,6 +191,21 @@ BENCHES = (
                 "first_p50",
                 "first byte, p50, of the provider's own (and what is added)",
                 shown="first_added_p50_ms ms",
+            ),
+            Figure(
+                "first_added_p50",
+                "added to the first byte, p50, of the provider's own",
+                shown="first_added_p50_ms ms",
+            ),
+            Figure(
+                "first_added_heavy_p50",
+                "the same of a heavy user",
+                shown="first_heavy_added_p50_ms ms",
+            ),
+            Figure(
+                "searching_over_alone_p50",
+                "added with the search, p50, of embedding and search alone",
+                shown="first_searching_added_p50_ms ms",
             ),
             Figure(
                 "token",

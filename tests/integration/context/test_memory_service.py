@@ -311,7 +311,7 @@ async def _kill_change_streams(kit: Kit) -> None:
         if cursor is not None:
             await kit.client[name].command({"killCursors": "$cmd.aggregate", "cursors": [cursor]})
             killed += 1
-    assert killed == 1
+    assert killed >= 1
 
 
 async def test_a_write_while_a_read_is_under_way_is_never_kept_over(kit: Kit) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.context.context_feed import ContextChange
+from eden_memory.context.recent_message_store import RecentMessages
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import cached_scope_store
 from eden_memory.search.fact_candidates import CachedFact, cached_facts
@@ -217,7 +219,9 @@ async def test_auto_chooses_what_the_server_has(settings: Settings, database: Da
 async def test_one_change_stream_keeps_contexts_and_searched_scopes_fresh(
     settings: Settings, database: Database
 ) -> None:
-    contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC))
+    forgotten = MongoForgetting(database, settings.names)
+    recent = RecentMessages(database, database, settings, forgotten, lambda: datetime.now(UTC))
+    contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC), recent)
     lists = fact_lists(settings, database, WordEmbedder(), lambda _size, _scopes, _evicted: None, atlas=False)
     assert isinstance(lists, PlainFactLists)
     contexts.follow(lists)

@@ -17,7 +17,8 @@ MESSAGE = ContextChange("message", "s.m")
 def heard(operation: str, document: Mapping[str, Any] | None = None) -> list[ContextChange]:
     """Return what an event of the stream is reported as."""
     feed = messages_feed(Settings())
-    event = {"operationType": operation, "documentKey": {"_id": "m"}, "fullDocument": document}
+    at = {"ns": {"coll": "messages"}, "documentKey": {"_id": "m"}}
+    event = {"operationType": operation, **at, "fullDocument": document}
     return list(feed.changed(event))
 
 
@@ -48,8 +49,8 @@ def test_an_edit_may_have_removed_the_author() -> None:
     assert heard("update", unnamed) == [ContextChange("author", "s.one", UNNAMED), MESSAGE]
 
 
-def test_an_edited_answer_changes_only_what_is_shown() -> None:
-    assert heard("replace", {"session_id": "one"}) == [MESSAGE]
+def test_an_edited_answer_may_be_new_in_its_session() -> None:
+    assert heard("replace", {"session_id": "one"}) == [ContextChange("author", "s.one"), MESSAGE]
 
 
 @pytest.mark.parametrize("operation", ["update", "delete"])

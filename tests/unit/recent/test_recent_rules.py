@@ -111,6 +111,14 @@ def test_marks_of_forgetting_reach_it_known_or_not(mark: Mark) -> None:
     assert not left(written(role="assistant"), None, mark)
 
 
+def test_what_was_said_in_the_second_of_the_request_is_forgotten_with_the_rest() -> None:
+    said = NOW + timedelta(milliseconds=400)
+    mark = Mark("user", ADA, "created_up_to", until=NOW)
+    assert not left(written(said_at=said, written_at=said), None, mark)
+    later = NOW + timedelta(seconds=1)
+    assert left(written(said_at=later, written_at=later), None, mark)
+
+
 def test_a_session_that_was_forgotten_earlier_may_go_on() -> None:
     assert left(written(), row(), Mark("session", "s.1", "created_up_to", until=NOW - timedelta(hours=1)))
 
