@@ -26,7 +26,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import scopes_due
-from eden_memory.housekeeping.compaction import LoweredTopics
+from eden_memory.housekeeping.compacted_topics import LoweredTopics
 from eden_memory.housekeeping.consumption_store import Consumption, ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds

@@ -16,7 +16,7 @@ from eden_memory.cli.schemas import checkout, documents
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import agreed
 from eden_memory.errors import Conflict, EdenError, NotFound
-from eden_memory.housekeeping.compaction import LoweredTopics
+from eden_memory.housekeeping.compacted_topics import LoweredTopics
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport

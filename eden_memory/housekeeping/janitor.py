@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from eden_memory.errors import Conflict, ServerAway
-from eden_memory.housekeeping.compaction import LoweredTopics
+from eden_memory.housekeeping.compacted_topics import LoweredTopics
 from eden_memory.housekeeping.consumption_store import (
     Consumption,
     ConsumptionMark,

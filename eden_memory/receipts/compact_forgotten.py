@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from eden_memory.housekeeping.compaction import Compaction, LoweredTopics
+from eden_memory.housekeeping.compacted_topics import Compaction, LoweredTopics
 from eden_memory.kafka.topics import Topic
 from eden_memory.receipts.receipt_store import pipelines
 from eden_memory.replay.installation import Installation
