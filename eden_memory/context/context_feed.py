@@ -10,9 +10,11 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 
 from eden_memory.access.visible import UNNAMED
+from eden_memory.directory.application_message_store import parts, placed
+from eden_memory.directory.listed_messages import DOCUMENT
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.document_fields import getter, paths_of
+from eden_memory.mongo.document_fields import Getter, getter, paths_of, stored_path
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.schemas.events.chat import role_of, roles_of
@@ -124,7 +126,9 @@ def messages_feed(settings: Settings) -> Feed:
     """Return what to follow in the application's messages: new ones, and those edited, moved or deleted."""
     paths = settings.messages
     fields = (paths.session_id, paths.user_id, paths.role)
-    session_id, user_id, role = getter(paths.session_id), getter(paths.user_id), getter(paths.role)
+    session_id, user_id, role = (
+        getter(placed(paths, path)) for path in (paths.session_id, paths.user_id, paths.role)
+    )
     roles = roles_of(paths.roles)
 
     def written(document: Mapping[str, Any], *, new: bool) -> ContextChange | None:
@@ -144,21 +148,39 @@ def messages_feed(settings: Settings) -> Feed:
 
     def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
         new = event["operationType"] == "insert"
-        if (document := event.get("fullDocument")) and (change := written(document, new=new)) is not None:
-            yield change
-        if not new:
+        if document := event.get("fullDocument"):
+            found = (written(message, new=new) for message in parts(paths, document))
+            yield from dict.fromkeys(change for change in found if change is not None)
+        if paths.list is not None:
+            if (session := _session(session_id, event)) is not None:
+                yield ContextChange("session", session)
+        elif not new:
             with suppress(TypeError):
                 yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
 
-    matters = _matters(_Watched(paths.collection, "message", (*fields, *paths.contents)))
+    read = tuple(stored_path(path) for path in (*fields, *paths.contents))
+    matters = _matters(_Watched(paths.collection, "message", read))
     kinds = [*WRITTEN, "delete"]
     followed = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": kinds}, "$expr": matters}}
     shown = dict.fromkeys(
-        ("operationType", "documentKey", *(f"fullDocument.{root}" for root in _roots(fields))), 1
+        (
+            "operationType",
+            "documentKey",
+            *(f"fullDocument.{root}" for root in _roots(("_id", *map(stored_path, fields)))),
+        ),
+        1,
     )
     return Feed(
         settings.source_database, [followed, {"$project": shown}], changed, "updateLookup", REST_SECONDS
     )
+
+
+def _session(read: Getter, event: Mapping[str, Any]) -> str | None:
+    """Return the session of a document that lists messages: of one that is gone, where its id is the session's."""
+    key = event["documentKey"]["_id"]
+    with suppress(TypeError):
+        return encode_id(read({**(event.get("fullDocument") or {}), DOCUMENT: key}))
+    return None
 
 
 def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:

@@ -341,7 +341,7 @@ async def backfill_index(database: Database, messages: MessagesSettings) -> Find
 
 def judge_index(indexes: Indexes, database: str, messages: MessagesSettings) -> Finding:
     """Of the collection's indexes; partial and sparse ones would hide messages."""
-    wanted = reading_order(messages.created_at)
+    wanted = reading_order(messages.created_at if messages.list is None else "_id")
     keys = ", ".join(f"{field}: {order}" for field, order in wanted)
     whole = (
         index

@@ -1,16 +1,18 @@
 """The application's ids (BSON) to and from the typed text of `eden_memory.schemas.ids`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from bson import Binary, Decimal128, Int64, ObjectId, json_util
+from bson import Binary, Decimal128, Int64, ObjectId, encode, json_util
 from bson.binary import OLD_UUID_SUBTYPE, UuidRepresentation
+from bson.codec_options import CodecOptions
 
 from eden_memory.schemas import ids
 
 UUID_BYTES = 16
+STANDARD: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 
 
@@ -43,6 +45,14 @@ def decode_id(encoded: str) -> Any:
 def to_json(document: Mapping[str, Any]) -> bytes:
     """Extended JSON of a document, whatever stands in it."""
     return json_util.dumps(document, json_options=AS_JSON).encode()
+
+
+def as_bytes(values: Sequence[Any]) -> bytes:
+    """Return values of a document, also of one that came as JSON, as bytes: the same for the same values."""
+    try:
+        return encode({"": values}, codec_options=STANDARD)
+    except Exception:  # noqa: BLE001 - JSON has numbers and characters that BSON has not
+        return repr(values).encode(errors="surrogatepass")
 
 
 def from_json(text: bytes) -> dict[str, Any]:
