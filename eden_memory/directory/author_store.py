@@ -137,7 +137,7 @@ class MessageAuthors:
         """Return who writes in sessions, of messages that only whole documents tell."""
         paths = self._paths
         fields = projection(paths, (paths.session_id, paths.user_id, paths.role))
-        found = self._messages.find({paths.session_id: wanted}, fields).max_time_ms(MOST_MILLISECONDS)
+        found: Any = self._messages.find({paths.session_id: wanted}, fields).max_time_ms(MOST_MILLISECONDS)
         session, author, role = (
             getter(placed(paths, path)) for path in (paths.session_id, paths.user_id, paths.role)
         )

@@ -119,11 +119,12 @@ class MessageList:
         inner = [name.removeprefix(f"{path}.") for name in paths if name.startswith(f"{path}.")]
         outer = [place_in_document(name) for name in paths if not name.startswith(f"{path}.")]
         holder = beside(content, "").removeprefix(f"{path}.")
+        holder = "" if is_json(holder) else holder
         own = dict.fromkeys((*OWN_IDS, *(f"{holder}{name}" for name in OWN_IDS)))
         self.read_paths = [stored_path(path)] if is_json(path) else [f"{path}.{name}" for name in own]
         """Paths of a document that are read beside the mapped ones."""
         self._read, self._key, self._parts = getter(path), key[:32], path.split(".")
-        self._inner, self._outer = [*map(getter, inner)], [*map(getter, outer)]
+        self._inner, self._outer = ([getter(stored_path(name)) for name in names] for names in (inner, outer))
         self._own_ids = [*map(getter, own)]
         self.reads = self._digest("\n".join(sorted(paths)).encode())
 

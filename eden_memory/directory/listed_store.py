@@ -79,18 +79,34 @@ class ListStore:
         return found
 
     async def write(self, source: str, epoch: int, lists: Mapping[str, StoredList]) -> bool:
-        """Store lists that were read, all or none; False if a newer leader has claimed the source."""
-        writes = [write for document, stored in lists.items() for write in _writes(document, stored)]
-        if not writes:
+        """Store lists that were read, all or none; False if a newer leader has claimed the source.
+
+        What was forgotten since they were read stays forgotten.
+        """
+        planned = {document: _changes(document, stored) for document, stored in lists.items()}
+        if not any(replaced or unused for replaced, unused in planned.values()):
             return True
 
         async def put(session: AsyncClientSession) -> bool:
             mine = await self._positions.update_one(
                 {"_id": source, "epoch": epoch}, {"$inc": {"lists": 1}}, session=session
             )
-            if mine.matched_count:
-                await self._rows.bulk_write(writes, session=session)
-            return bool(mine.matched_count)
+            if not mine.matched_count:
+                return False
+            read = [name for replaced, _ in planned.values() for name in replaced]
+            async for row in self._rows.find({"_id": {"$in": read}}, session=session):
+                document = row["_id"].partition(BETWEEN)[0]
+                if _forget_too(lists[document], row):
+                    planned[document] = _changes(document, lists[document])
+            writes: list[Any] = [
+                ReplaceOne({"_id": name}, row, upsert=True)
+                for replaced, _ in planned.values()
+                for name, row in replaced.items()
+            ]
+            if gone := [name for _, unused in planned.values() for name in unused]:
+                writes.append(DeleteMany({"_id": {"$in": gone}}))
+            await self._rows.bulk_write(writes, session=session)
+            return True
 
         return await self._transactions.run(put)
 
@@ -147,6 +163,18 @@ def _raw(encoded: str) -> Any:
 async def _nothing() -> AsyncGenerator[Row]:
     return
     yield
+
+
+def _forget_too(stored: StoredList, row: Row) -> bool:
+    """Bring into a list what was forgotten in one of its rows since it was read; tell whether anything was."""
+    before = stored.rows.get(row["_id"])
+    if before is None or row["marks"] == before["marks"]:
+        return False
+    known = unpacked(row["names"], row["marks"])
+    forgotten = {entry.name for entry in known if entry.digest == FORGOTTEN}
+    for entry in stored.state.entries:
+        entry.digest = FORGOTTEN if entry.name in forgotten else entry.digest
+    return True
 
 
 def _forgotten(row: Row, names: Collection[str]) -> Row:
@@ -210,17 +238,11 @@ def rows_of(document: str, stored: StoredList) -> dict[str, Row]:
     return rows
 
 
-def _writes(document: str, stored: StoredList) -> list[Any]:
-    """Return what is to be written of a list: the rows that differ."""
+def _changes(document: str, stored: StoredList) -> tuple[dict[str, Row], list[str]]:
+    """Return the rows of a list that differ from the stored ones, and the names of those that it needs no more."""
     rows = rows_of(document, stored)
-    writes: list[Any] = [
-        ReplaceOne({"_id": name}, row, upsert=True)
-        for name, row in rows.items()
-        if stored.rows.get(name) != row
-    ]
-    if unused := [name for name in stored.rows if name not in rows]:
-        writes.append(DeleteMany({"_id": {"$in": unused}}))
-    return writes
+    replaced = {name: row for name, row in rows.items() if stored.rows.get(name) != row}
+    return replaced, [name for name in stored.rows if name not in rows]
 
 
 def _laid_out(

@@ -171,6 +171,15 @@ SHAPES = (
         roles={"human": "user", "ai": "assistant"},
     ),
     KnownShape(
+        "Mastra",
+        ("thread_id", "resourceId", "role", "content::json.parts"),
+        session_id="thread_id",
+        role="role",
+        content=("content::json.parts", "content::json.content"),
+        created_at="createdAt",
+        user_id=("resourceId",),
+    ),
+    KnownShape(
         "Discord",
         ("channel_id", "author.id", "content", "timestamp"),
         session_id="channel_id",

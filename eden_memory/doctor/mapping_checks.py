@@ -260,7 +260,7 @@ async def field_mapping(database: AsyncDatabase[dict[str, Any]], settings: Setti
     return judge_documents(documents, settings)
 
 
-def messages_in(documents: Iterable[Row], settings: Settings) -> list[dict[str, Any]]:
+def messages_in(documents: Iterable[Mapping[str, Any]], settings: Settings) -> list[dict[str, Any]]:
     """Return the messages of documents, as the tailer reads them; a document that it cannot take apart as it is."""
     found = list[dict[str, Any]]()
     for document in documents:

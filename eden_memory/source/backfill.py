@@ -32,7 +32,7 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Outgoing, Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.changes import PART, DocumentPage, RereadRequest, SourceFailed
+from eden_memory.mongo.changes import PART, Document, DocumentPage, RereadRequest, SourceFailed
 from eden_memory.schemas.events.chat import AGENT_SIDE, rules_of
 from eden_memory.schemas.ids import encode, split
 from eden_memory.source.leader import Leader, PublishFailed
@@ -538,16 +538,17 @@ class MessageRereader:
         counts.changed += len(changed)
         counts.refused += len(mapped.unmapped)
         if held:
-            counts.accepted += await leader.source.letters.open_of(self._usable(page, mapped))
+            read = [*page.documents, *messages.documents]
+            counts.accepted += await leader.source.letters.open_of(self._usable(read, mapped))
         await leader.publish(mapped, page.time, "reread")
         await self.versions.note(self._read_alike(page, mapped, changed))
         await leader.advance(leader.position)
 
-    def _usable(self, page: DocumentPage, mapped: Mapped) -> set[str]:
+    def _usable(self, documents: Sequence[Document], mapped: Mapped) -> set[str]:
         """Return the ids that letters of the documents have which this mapping can use."""
         of = partial(self.leader.mapping.letter_id, self.leader.mapping.collection)
         refused = {of(unmapped.document) for unmapped in mapped.unmapped}
-        return {of(document) for document in page.documents} - refused
+        return {of(document) for document in documents} - refused
 
     def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
         """Return the messages of a page that this mapping reads as they are recorded."""

@@ -6,6 +6,7 @@ between, the next one meets these changes again, and tells what they brought onc
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +23,7 @@ from eden_memory.directory.listed_messages import (
     document_of,
 )
 from eden_memory.directory.listed_store import ListStore, StoredList
+from eden_memory.errors import describe
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.changes import (
     DELETE,
@@ -33,7 +35,7 @@ from eden_memory.mongo.changes import (
     DocumentPage,
     Unreadable,
 )
-from eden_memory.mongo.document_fields import Unusable, stored_path
+from eden_memory.mongo.document_fields import UnreadableJson, Unusable, stored_path
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.source.message_mapping import MessageMapping, overlap
 from eden_memory.source.messages_store import source_errors
@@ -70,18 +72,21 @@ class Expanded:
     page: DocumentPage
     new: set[str] = field(default_factory=set[str])
     """The ids of those that were not known, or say something else now."""
+    documents: list[Document] = field(default_factory=list[Document])
+    """Those that could be read."""
     removed: list[tuple[Document, str]] = field(default_factory=list[tuple[Document, str]])
     """Messages that are listed no more, with the fields of their documents, and when that was seen."""
 
     def keep(self, selected: Sequence[Document]) -> None:
         """Leave out the messages that are not selected; what the stream will not tell any more stays."""
-        named = {repr(document["_id"]) for document in selected}
-        kept = [
-            document
-            for document in self.page.documents
-            if document["_id"] in self.new or repr(document["_id"]) in named
-        ]
-        self.page = self.page._replace(documents=kept)
+        if self.new:
+            kept = {id(document) for document in selected}
+            selected = [
+                document
+                for document in self.page.documents
+                if id(document) in kept or document["_id"] in self.new
+            ]
+        self.page = self.page._replace(documents=selected)
 
 
 class ListedSource:
@@ -123,14 +128,14 @@ class ListedSource:
                 if name is None:
                     found.append(_refused(change, Unusable("its _id is no id")))
                 else:
-                    events, differs = self._change(together[place], lists[name])
+                    try:
+                        events, differs = self._change(together[place], lists[name])
+                    except Exception as error:  # noqa: BLE001 - one document never stops the others
+                        events, differs = [_refused(together[place].last, error)], False
                     found += events
                     if differs:
                         changed[name] = lists[name]
-            elif (place not in mine and change.collection != self._collection) or change.operation not in (
-                *WRITTEN,
-                DELETE,
-            ):
+            elif not self._is_of_document(change):
                 found.append(change)
         await self._write(changed)
         return found
@@ -156,10 +161,7 @@ class ListedSource:
             return [
                 self._removed(entry, fields, last) for entry in stored.state.gone if change.brought(entry)
             ], False
-        try:
-            compared = self._listing.compared(last.document, stored.state)
-        except Unusable as error:
-            return [_refused(last, error)], False
+        compared = self._listing.compared(last.document, stored.state)
         again = [
             self._removed(entry, last.document, last) for entry in stored.state.gone if change.brought(entry)
         ]
@@ -233,7 +235,9 @@ class ListedSource:
     def _kind(self, document: Document, element: Document, entry: Listed) -> str:
         """Return as what an element was told, by the change that brought it."""
         message = self._listing.message(document, element, entry.name)
-        return UPDATE if entry.edited or self._mapping.is_deleted(message) else INSERT
+        with suppress(Unusable):
+            return UPDATE if entry.edited or self._mapping.is_deleted(message) else INSERT
+        return INSERT
 
     def _told(
         self,
@@ -246,7 +250,8 @@ class ListedSource:
         moved: bool = False,
     ) -> ChangeEvent:
         message = self._listing.message(document, element, entry.name)
-        touched = (self._listing.path, *((self._session,) if moved else ()))
+        moves = moved and self._session != DOCUMENT
+        touched = (self._listing.path, *((self._session,) if moves else ()))
         before = None if change.before is None else {**change.before, DOCUMENT: change.id}
         return change._replace(
             operation=operation,
@@ -286,10 +291,11 @@ class ListedSource:
                 _recover(state, recorded(name))
             try:
                 compared = self._listing.compared(document, state)
-            except Unusable as error:
-                found.append(Unreadable(document["_id"], str(error)))
+            except Exception as error:  # noqa: BLE001 - as above
+                found.append(_unreadable(document["_id"], error))
                 del lists[name]
                 continue
+            expanded.documents.append(document)
             alike = state.reads == self._listing.reads
             entries: list[Listed] = []
             for element, match, digest, own in compared.rows():
@@ -377,9 +383,14 @@ def _ended(entries: Sequence[Listed], version: str) -> list[Listed]:
     return [Listed(entry.name, FORGOTTEN, version) for entry in entries]
 
 
-def _refused(change: ChangeEvent, error: Unusable) -> ChangeEvent:
+def _refused(change: ChangeEvent, error: Exception) -> ChangeEvent:
     """Return a change that tells that a document cannot be read."""
-    return change._replace(operation=INSERT, document=Unreadable(change.id, str(error)), before=None)
+    return change._replace(operation=INSERT, document=_unreadable(change.id, error), before=None)
+
+
+def _unreadable(identity: Any, error: Exception) -> Unreadable:
+    reason = str(error) if isinstance(error, Unusable) else describe(error)
+    return Unreadable(identity, reason, no_json=isinstance(error, UnreadableJson))
 
 
 def _typed(change: ChangeEvent) -> str | None:

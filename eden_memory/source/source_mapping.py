@@ -356,7 +356,8 @@ class SourceMapping:
     ) -> None:
         """Note that a document cannot become a record, and what it made the mapping raise."""
         reason = str(error) if isinstance(error, Unusable) else describe(error)
-        mapped.left_out["json"] += isinstance(error, UnreadableJson)
+        no_json = isinstance(document, Unreadable) and document.no_json
+        mapped.left_out["json"] += no_json or isinstance(error, UnreadableJson)
         mapped.unmapped.append(Unmapped(collection, document, reason, version, written))
 
     def add_removed(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:

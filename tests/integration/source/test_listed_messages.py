@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from eden_memory import metrics
 from eden_memory.schemas.documents import MessageLists
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_store import ask
 from tests.awaiting import until
 from tests.integration.source.harness import Kit, Topic, kit, tailer_process
 
@@ -128,6 +130,39 @@ async def test_lists_that_were_lost_are_found_again_in_the_topic(chat: Kit) -> N
             assert topic.last().keys() == keys
 
 
+async def test_lists_are_merged_after_a_lost_position_and_read_again_with_another_mapping(chat: Kit) -> None:
+    for name in ("kept", "gone"):
+        await chat.messages.insert_one(
+            {"_id": name, "user": "ann", "messages": said(f"{name} 1", f"{name} 2")}
+        )
+    async with chat.topic() as topic:
+        async with chat.tailing():
+            await stands(chat, topic, "kept 1", "kept 2", "gone 1", "gone 2")
+            await chat.following()
+        await chat.spoil_position("82" + "00" * 8 + "garbage")
+        await chat.messages.delete_one({"_id": "gone"})
+        grown = {"$push": {"messages": {"$each": said("kept 3"), "$slice": -2}}}
+        await chat.messages.update_one({"_id": "kept"}, grown)
+        async with chat.tailing():
+            await stands(chat, topic, "kept 2", "kept 3")
+            await chat.following()
+            assert {one.ended for one in topic.records} == {None, "deleted", "missing"}
+        users = {"user_id": "messages.by"}
+        messages = chat.settings.messages.model_copy(update=users)
+        await chat.messages.update_one({"_id": "kept"}, {"$set": {"messages.1.by": "ben"}})
+        corrected = chat.settings.model_copy(update={"messages": messages})
+        async with chat.tailing(corrected):
+            await ask(chat.inbox, {"kind": "reread", "asked_by": "test"})
+            await topic.until(
+                lambda: topic.records[-1].value and topic.records[-1].message.user_id == "s.ben", "ben"
+            )
+            await stands(chat, topic, "kept 2", "kept 3")
+            await chat.messages.update_one(
+                {"_id": "kept"}, {"$set": {"messages.0.content": "kept 2, edited"}}
+            )
+            await stands(chat, topic, "kept 2, edited", "kept 3")
+
+
 async def written(database: Any, settings: Settings) -> dict[str, Any]:
     return {row["_id"]: row async for row in database[settings.names[MessageLists.COLLECTION]].find()}
 
@@ -207,6 +242,8 @@ async def test_a_list_in_a_json_text_is_a_list(chat: Kit) -> None:
     paths = {"list": "log::json", "role": "log::json.role", "content": "log::json.content"}
     messages = chat.settings.messages.model_copy(update={**paths, "created_at": "log::json.ts"})
     settings = chat.settings.model_copy(update={"messages": messages})
+    unread = metrics.TAILER_LEFT_OUT.labels("json")
+    before = unread._value.get()  # pyright: ignore
     async with chat.tailing(settings), chat.topic() as topic:
         await chat.following()
         await chat.messages.insert_one({"_id": 1, "user": "ann", "log": json.dumps(said("one", "two"))})
@@ -217,5 +254,6 @@ async def test_a_list_in_a_json_text_is_a_list(chat: Kit) -> None:
         await chat.messages.update_one({"_id": 1}, {"$set": {"log": '{"role"'}})
         (letter,) = await chat.letters(1)
         assert letter.reason == "log is no JSON text"
+        assert unread._value.get() == before + 1  # pyright: ignore
         await topic.until_marked()
         await stands(chat, topic, "two", "three")

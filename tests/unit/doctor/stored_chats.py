@@ -343,9 +343,9 @@ def _chat_uis(number: int, rows: list[Row]) -> Row:
 
 
 def _langchain_js(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
-    data = {"content": text, "additional_kwargs": {}, "response_metadata": {}}
-    more = {} if users else {"tool_calls": [], "invalid_tool_calls": []}
-    row = {"type": "human" if users else "ai", "data": {**data, **more}}
+    data: Row = {"content": text, "additional_kwargs": {}, "response_metadata": {}}
+    more: Row = {} if users else {"tool_calls": [], "invalid_tool_calls": []}
+    row: Row = {"type": "human" if users else "ai", "data": {**data, **more}}
     return row, Said("user" if users else "assistant", None, text)
 
 
@@ -355,19 +355,50 @@ def _langchain_js_session(number: int, rows: list[Row]) -> Row:
 
 def _langchain(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
     kind = "human" if users else "ai"
-    data = {"content": text, "additional_kwargs": {}, "response_metadata": {}, "type": kind, "name": None}
+    data: Row = {
+        "content": text,
+        "additional_kwargs": {},
+        "response_metadata": {},
+        "type": kind,
+        "name": None,
+    }
     history = json.dumps({"type": kind, "data": {**data, "id": None}})
     row = {"_id": _object_id(number), "SessionId": f"session-{number // EACH}", "History": history}
     return row, Said("user" if users else "assistant", None, text)
 
 
+def _mastra(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    role, parts = "user" if users else "assistant", [{"type": "text", "text": text}]
+    tool: Row = {
+        "type": "tool-invocation",
+        "toolInvocation": {"state": "result", "toolName": "tides", "args": {}},
+    }
+    content: Row = {"format": 2, "parts": parts if users else [{"type": "step-start"}, tool, *parts]}
+    row: Row = {
+        "_id": _object_id(number),
+        "id": str(UUID(int=number)),
+        "thread_id": f"thread-{number // EACH}",
+        "content": json.dumps({**content, "content": text} if users else content),
+        "role": role,
+        "type": "v2",
+        "createdAt": at,
+        "resourceId": _user(number),
+    }
+    said = text if users else f"{text}\n[call: tides]"
+    return row, Said(role, f"s.{_user(number)}", said)
+
+
 def _agents_sdk(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
     role = "user" if users else "assistant"
-    part = {"type": "output_text", "text": text, "annotations": []}
-    item = (
+    part: Row = {"type": "output_text", "text": text, "annotations": []}
+    item: Row = (
         {"role": "user", "content": text} if users else {"type": "message", "role": role, "content": [part]}
     )
-    row = {"_id": _object_id(number), "session_id": f"s{number // EACH}", "message_data": json.dumps(item)}
+    row: Row = {
+        "_id": _object_id(number),
+        "session_id": f"s{number // EACH}",
+        "message_data": json.dumps(item),
+    }
     return {**row, "created_at": at}, Said(role, None, text)
 
 
@@ -448,6 +479,18 @@ STORED_CHATS = (
             "roles": {"ai": "assistant", "human": "user"},
         },
         not_read=("the user: write the id into the document",),
+    ),
+    StoredChat(
+        "Mastra (JSON text)",
+        _mastra,
+        {
+            "session_id": "thread_id",
+            "role": "role",
+            "content": ["content::json.parts", "content::json.content"],
+            "user_id": "resourceId",
+            "created_at": "createdAt",
+        },
+        not_read=("messages of version 1, which are no JSON",),
     ),
     StoredChat(
         "Items of the OpenAI Agents SDK as JSON text (`{session_id, message_data}`)",

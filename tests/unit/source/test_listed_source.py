@@ -5,10 +5,13 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import patch
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.directory import listed_store
 from eden_memory.directory.listed_messages import (
     FORGOTTEN,
     Listed,
@@ -138,8 +141,6 @@ class World:
         version = Envelope.of_headers(record.headers).id.partition("@")[2].partition("/")[0]
         text = None
         if record.value is not None:
-            import orjson
-
             text = orjson.loads(record.value)["text"]
         before = self.topic.get(key)
         if before is None or before[0] < version:
@@ -172,6 +173,11 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whenever_leaders_die_the_topic_holds_what_the_lists_hold(steps: list[tuple[str, Any, int]]) -> None:
+    with patch.object(listed_store, "TOGETHER", 2):  # so that lists have several rows
+        _live(steps)
+
+
+def _live(steps: list[tuple[str, Any, int]]) -> None:
     world = World()
     for number, (step, name, much) in enumerate(steps):
         texts = world.documents.get(name) if isinstance(name, str) else None
