@@ -248,7 +248,8 @@ async def messages_collection(database: Database, messages: MessagesSettings) ->
             "EDEN_MESSAGES_COLLECTION, or let `eden doctor --init` find them.",
         )
     count = await database[messages.collection].estimated_document_count()
-    return Finding("messages collection", "ok", f"{name}, about {count:,} messages")
+    of = "messages" if messages.list is None else "documents that list messages"
+    return Finding("messages collection", "ok", f"{name}, about {count:,} {of}")
 
 
 async def pre_images(database: Database, messages: MessagesSettings) -> Finding:

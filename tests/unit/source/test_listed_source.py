@@ -8,8 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from eden_memory.directory import listed_store
 from eden_memory.directory.listed_messages import (
@@ -211,6 +213,12 @@ def _live(steps: list[tuple[str, Any, int]]) -> None:
     while world.at < len(world.changes):
         world.read(3, dies=False, publishes=True)
     assert world.stands() == sorted(text for texts in world.documents.values() for text in texts)
+
+
+@pytest.mark.parametrize("path", ["m.session", "m", "data::json.session"])
+def test_a_session_is_named_by_the_document_alone(path: str) -> None:
+    with pytest.raises(ValidationError, match="outside of a list of messages and of JSON"):
+        MessagesSettings(list="m", session_id=path)
 
 
 def test_lists_are_compared_as_people_change_them() -> None:
