@@ -20,7 +20,7 @@ TAILER_EVENTS = Counter("eden_tailer_events", "Change events read, by operation"
 TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, left out until text arrives")
 TAILER_LEFT_OUT = Counter(
     "eden_tailer_parts_left_out",
-    "Parts of messages that became no text, by kind: images without a caption, results within calls",
+    "What of messages became no text, by kind: images without a caption, results within calls, broken JSON",
     ["kind"],
 )
 TAILER_AUTHORLESS = Counter(

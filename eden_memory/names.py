@@ -28,6 +28,8 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.envelope import Envelope
 
+JSON_TEXT = "::json"
+"""In a path, behind the name of a field whose text is JSON: the rest of the path leads through what it says."""
 DEMO_DATABASE = "eden_demo"
 EVAL_DATABASES = "eden_eval_"
 """Begins the name of the database of each evaluation."""

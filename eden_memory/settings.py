@@ -30,7 +30,7 @@ from pydantic_settings import (
 )
 
 from eden_memory.limits import FormationLimits, LimitsSettings, SettingsGroup
-from eden_memory.names import Names, Placement
+from eden_memory.names import JSON_TEXT, Names, Placement
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
 
 TAILER = "tailer/"
@@ -118,9 +118,14 @@ class SourceSettings(SettingsGroup):
 
 
 class MessagesSettings(SettingsGroup):
-    """The application's messages: collection and (dotted) field paths."""
+    """The application's messages: collection and (dotted) paths of fields; `a::json.b` leads through a JSON text."""
 
     collection: str = "messages"
+    list: str | None = Field(
+        default=None,
+        description="the list whose elements are the messages, where a document holds a whole session: paths that "
+        "begin with it are read in each element, all others in its document; unset: a document is a message",
+    )
     session_id: str = "session_id"
     role: str = "role"
     content: str | tuple[str, ...] = Field(
@@ -172,6 +177,22 @@ class MessagesSettings(SettingsGroup):
         if any(f"{one}.".startswith(f"{other}.") for one in paths for other in paths if one is not other):
             raise PydanticCustomError("overlapping_paths", "none of the paths leads through another one")
         return content
+
+    @model_validator(mode="after")
+    def _demand_session_of_documents(self) -> Self:
+        path = self.session_id
+        if JSON_TEXT in path or (self.list is not None and f"{path}.".startswith(f"{self.list}.")):
+            raise PydanticCustomError(
+                "no_session_path",
+                "session_id: a path in the document, outside of a list of messages and of JSON",
+            )
+        return self
+
+    @property
+    def server_reads(self) -> bool:
+        """Whether MongoDB itself can read every field of a message, and each document is one."""
+        paths = (self.role, self.user_id, self.created_at, *self.contents, *self.unread)
+        return self.list is None and not any(JSON_TEXT in path for path in paths)
 
     @property
     def contents(self) -> tuple[str, ...]:

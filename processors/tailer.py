@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 
 from eden_memory.mongo.changes import COLLECTION_GONE, DELETE, INSERT, REPLACE, UPDATE, ChangeEvent, Document
+from eden_memory.source.message_mapping import overlap
 from eden_memory.source.source_mapping import Mapped, SourceMapping
 
 
@@ -116,8 +117,4 @@ class Tailer:
 
 
 def _touches(change: ChangeEvent, path: str) -> bool:
-    return change.touched is None or any(_overlap(name, path) for name in change.touched)
-
-
-def _overlap(touched: str, mapped: str) -> bool:
-    return touched == mapped or touched.startswith(mapped + ".") or mapped.startswith(touched + ".")
+    return change.touched is None or any(overlap(name, path) for name in change.touched)

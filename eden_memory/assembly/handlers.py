@@ -15,6 +15,7 @@ from eden_memory.context.ready_context_store import MongoContexts, MongoContextS
 from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import ROOM_CHOICES
+from eden_memory.directory.secret_store import installation_secret
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting, of_pipeline
@@ -22,7 +23,6 @@ from eden_memory.formation import prompts
 from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.secret_store import installation_secret
 from eden_memory.formation.sharing_store import MongoSharing, learning, rooms_without_facts
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import settle_sharing

@@ -12,11 +12,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
 from eden_memory.context.context_refreshing import ContextKeeping
+from eden_memory.directory.secret_store import installation_secret
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
-from eden_memory.formation.secret_store import installation_secret
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints

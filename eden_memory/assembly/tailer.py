@@ -8,6 +8,9 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
+from eden_memory.directory.listed_messages import DOCUMENT
+from eden_memory.directory.listed_store import ListStore
+from eden_memory.directory.secret_store import installation_secret
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.mark_store import MongoForgetting
@@ -37,6 +40,7 @@ from eden_memory.source.backfill import MessageRereader, MessagesTopic
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.leader import FencedPublisher, Leader, Source
 from eden_memory.source.leadership import Leadership, TailerPart
+from eden_memory.source.listed_source import ListedSource
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.messages_store import (
     CollectionReader,
@@ -45,6 +49,7 @@ from eden_memory.source.messages_store import (
     Misread,
     count_recorded,
     inbox_name,
+    message_list,
     message_mapping,
 )
 from eden_memory.source.position_store import (
@@ -60,6 +65,8 @@ from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.partition_count_store import PartitionCounts
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
+LISTS_OF_PAGE = 100
+"""Documents of a page, where each lists messages."""
 
 INBOX_FIELDS = sorted(
     {
@@ -149,12 +156,12 @@ def _leading(
     used = PartitionCounts(database, settings.names).used
     topic = MessagesTopic(kafka, topics.name(TOPIC))
 
-    def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
+    async def lead(epoch: int, stopping: asyncio.Event) -> None:
         fence = topics.prefix + settings.source_name
         publisher = FencedPublisher(kafka, fence, topics, limits, letters, used)
-        source = _source(settings, client, letters, topic.name, new_source=new_source)
+        source = await _source(settings, client, letters, topic.name, new_source=new_source)
         leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
-        return Leadership(
+        await Leadership(
             leader,
             Tailer(mapping),
             topic,
@@ -169,10 +176,15 @@ def _leading(
     return lead
 
 
-def _source(
+async def _source(
     settings: Settings, client: MongoClient, letters: DeadLetters, topic: str, *, new_source: bool
 ) -> Source:
-    paths = ["_id", *message_mapping(settings).read_paths]
+    listing = None
+    if settings.messages.list is not None:
+        key = await installation_secret(client[settings.mongodb.database], settings.names)
+        listing = message_list(settings, key)
+    paths = ["_id", *message_mapping(settings).read_paths, *(listing.read_paths if listing else ())]
+    paths = [path for path in paths if not path.startswith(DOCUMENT)]
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
         client,
@@ -186,10 +198,10 @@ def _source(
         settings.source_database,
         messages,
         paths,
-        settings.messages.created_at,
+        settings.messages.created_at if listing is None else "_id",
         session=settings.messages.session_id,
-        since=_since(settings),
-        page=settings.tailer.batch_messages,
+        since=_since(settings) if listing is None else None,
+        page=settings.tailer.batch_messages if listing is None else LISTS_OF_PAGE,
     )
     positions = MongoPositions(
         _collection(client, settings, "positions"),
@@ -209,7 +221,15 @@ def _source(
                 event_id = Envelope.of_headers(record.headers).id
                 await marks.mark([mark_of(event)], event_id, event.forgotten_at)
 
-    return Source(changes, reader, waiting, positions, mark, letters, topic, _excluded(settings, client))
+    listed = None
+    if listing is not None:
+        store = ListStore(client[settings.mongodb.database], settings.names)
+        mapping, name = message_mapping(settings), settings.source_name
+        documents = client[settings.source_database][messages]
+        listed = ListedSource(listing, store, mapping, messages, name, documents)
+    since = None if listing is None else _since(settings)
+    excluded = _excluded(settings, client)
+    return Source(changes, reader, waiting, positions, mark, letters, topic, excluded, listed, since)
 
 
 def _excluded(settings: Settings, client: MongoClient) -> ExcludedSessions | None:

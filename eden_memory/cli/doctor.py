@@ -16,6 +16,7 @@ from rich.text import Text
 from eden_memory.cli.terminal import folded, plain
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
+from eden_memory.doctor.known_shapes import listed_rows
 from eden_memory.doctor.mapping_checks import (
     MessagesCandidate,
     candidates,
@@ -27,14 +28,13 @@ from eden_memory.doctor.mapping_checks import (
     sessions_beside,
     users_beside,
 )
-from eden_memory.doctor.mapping_proposal import samples, turn_lists, two_speakers
+from eden_memory.doctor.mapping_proposal import samples, two_speakers
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     SessionsProposal,
     UsersProposal,
     as_toml,
     finding_of_both,
-    finding_of_listed,
     finding_of_users,
     findings_of,
     findings_of_sessions,
@@ -196,7 +196,7 @@ def _chosen(best: MessagesCandidate, said: Console) -> MessagesCandidate:
     said.print(plain(f"The documents fit two readings: {best.proposal.doubt}."), markup=False)
     for number, (reading, lines) in enumerate(readings, 1):
         said.print(plain(f"\n{number}: {'; '.join(lines)}"), markup=False)
-        for role, author, text in samples(best.documents, reading):
+        for role, author, text in samples(listed_rows(best.documents, reading.listed), reading):
             said.print(plain(f"   {role} {author or '(no author)'}: {text}"), markup=False)
     if not _on_terminal():
         return best
@@ -226,8 +226,6 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
     best = found.best
     findings = findings_of(best.proposal)
-    if None in (best.proposal.role, best.proposal.content) and (turns := turn_lists(best.documents)):
-        return [finding_of_listed(turns[0])]
     if best.proposal.role is None and (both := two_speakers(best.documents)):
         return [finding_of_both(*both)]
     if failed(findings):
@@ -247,6 +245,7 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
 def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
     paths = {name: path for name, path in best.proposal.paths.items() if path is not None}
     mapped: dict[str, Any] = {
+        "list": best.proposal.listed,
         **paths,
         **{name: getattr(best.proposal, name) for name in ("roles", "deleted", "exclude")},
     }

@@ -10,8 +10,10 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 
 from eden_memory.access.visible import UNNAMED
+from eden_memory.directory.application_message_store import parts, placed
+from eden_memory.directory.listed_messages import DOCUMENT
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.document_fields import getter, paths_of
+from eden_memory.mongo.document_fields import Getter, Unusable, getter, paths_of, stored_path
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, Message, SessionState, Snapshot, Stream
@@ -189,7 +191,9 @@ def _feed_of(database: str, followed: Sequence[_Followed]) -> Feed:
 def _messages(settings: Settings) -> _Followed:
     paths = settings.messages
     fields = (paths.session_id, paths.user_id, paths.role)
-    session_id, user_id, role = getter(paths.session_id), getter(paths.user_id), getter(paths.role)
+    session_id, user_id, role = (
+        getter(placed(paths, path)) for path in (paths.session_id, paths.user_id, paths.role)
+    )
     roles = roles_of(paths.roles)
 
     def written(document: Mapping[str, Any]) -> ContextChange | None:
@@ -203,16 +207,28 @@ def _messages(settings: Settings) -> _Followed:
         return _author_of(session, author)
 
     def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
-        if (document := event.get("fullDocument")) and (change := written(document)) is not None:
-            yield change
-        if event["operationType"] != "insert":
+        if document := event.get("fullDocument"):
+            with suppress(Unusable):
+                found = map(written, parts(paths, document))
+                yield from dict.fromkeys(change for change in found if change is not None)
+        if paths.list is not None:
+            if (session := _session(session_id, event)) is not None:
+                yield ContextChange("session", session)
+        elif event["operationType"] != "insert":
             with suppress(TypeError):
                 yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
 
     watched = (*fields, *paths.contents, paths.created_at, *paths_of(paths.unread))
-    return _Followed(
-        paths.collection, _matters(_Watched(paths.collection, "message", watched)), fields, changed
-    )
+    matters = _matters(_Watched(paths.collection, "message", tuple(map(stored_path, watched))))
+    return _Followed(paths.collection, matters, ("_id", *map(stored_path, fields)), changed)
+
+
+def _session(read: Getter, event: Mapping[str, Any]) -> str | None:
+    """Return the session of a document that lists messages: of one that is gone, where its id is the session's."""
+    key = event["documentKey"]["_id"]
+    with suppress(TypeError):
+        return encode_id(read({**(event.get("fullDocument") or {}), DOCUMENT: key}))
+    return None
 
 
 def _inbox(collection: str) -> _Followed:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.directory.application_message_store import SEEN, ApplicationMessages, placed
 from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint, role_query
 from eden_memory.directory.participants import (
     NOBODY,
@@ -31,8 +33,11 @@ from eden_memory.memory.memory_views import RecentMessage, Speaker
 from eden_memory.mongo.document_fields import (
     Unusable,
     beside_content,
+    cut,
     cut_in_query,
+    first_with_text,
     getter,
+    is_json,
     marked_if,
     moment_of,
     paths_of,
@@ -212,6 +217,9 @@ MOST_MILLISECONDS = 500
 TOGETHER = 100
 """Documents of one answer of the server: some 3 MB at most."""
 
+MOST_DOCUMENTS = 20
+"""Documents of a user that are read whole, where messages have to be looked for in them."""
+
 SMALL = 10_000
 """Messages of a collection that is read without an index on the author."""
 
@@ -247,6 +255,7 @@ class WrittenMessages:
         self._hint = messages_of_user_hint(source.name, self._paths)
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
+        self._whole = None if self._paths.server_reads else ApplicationMessages(memory, settings)
         self.redacted = RedactedTexts(redactor_of(settings))
         """Of texts that are shown."""
 
@@ -347,13 +356,20 @@ class WrittenMessages:
 
     async def _authored(self, user: Any, most: int, fields: Row) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""
-        if not await self._short(self._messages, self._paths.user_id, self._hint):
+        path = self._paths.user_id
+        if self._whole is not None and is_json(path):
             return []
-        query = self._messages.find({self._paths.user_id: user}, fields, sort=self._order, limit=most)
+        if not await self._short(self._messages, path, self._hint):
+            return []
+        if self._whole is not None:
+            return await self._authored_in_documents(self._whole, user)
+        query = self._messages.find({path: user}, fields, sort=self._order, limit=most)
         return await query.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
 
     async def _authored_in(self, user: Any) -> list[Row]:
         """Return the newest of the author's newest documents in each session, deleted ones among them."""
+        if self._whole is not None:
+            return await self._authored(user, MOST_AUTHORED, self._whole.fields)
         if not await self._short(self._messages, self._paths.user_id, self._hint):
             return []
         newest = {"$group": {"_id": f"${self._paths.session_id}", "newest": {"$first": "$$ROOT"}}}
@@ -364,6 +380,12 @@ class WrittenMessages:
             [*steps, {"$project": fields}, newest, {"$replaceWith": "$newest"}], maxTimeMS=MOST_MILLISECONDS
         )
         return await found.to_list()
+
+    async def _authored_in_documents(self, whole: ApplicationMessages, user: Any) -> list[Row]:
+        newest = self._messages.find({self._paths.user_id: user}, whole.fields, sort=[("_id", DESCENDING)])
+        documents = await newest.limit(MOST_DOCUMENTS).max_time_ms(MOST_MILLISECONDS).to_list()
+        author = getter(placed(self._paths, self._paths.user_id))
+        return [row for row in await whole.of(documents) if author(row) == user]
 
     async def _added_by(self, user_id: str, since: datetime) -> list[str]:
         query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
@@ -387,6 +409,14 @@ class WrittenMessages:
         self, session_ids: Sequence[str], most: int = MOST_MESSAGES
     ) -> tuple[list[WrittenMessage], bool]:
         wanted = [decode_id(name) for name in session_ids]
+        if self._whole is not None:
+            of = {self._paths.session_id: {"$in": wanted}}
+            newest = self._messages.find(of, self._whole.fields, sort=[("_id", DESCENDING)])
+            documents = await newest.limit(MOST_MESSAGES).max_time_ms(MOST_MILLISECONDS).to_list()
+            messages = readable("message", await self._whole.of(documents), self._mapping.message)
+            spoken = [one for one in messages if one is not None and one.role in SPEAKERS]
+            spoken.sort(key=lambda one: one.said_at)
+            return spoken[-most:], len(spoken) > most or len(documents) == MOST_MESSAGES
         query = {self._paths.session_id: {"$in": wanted}, self._paths.role: self._mapping.shown}
         fields = self._mapping.fields if most == MOST_MESSAGES else self._mapping.beginning
         found = self._messages.find(query, fields, sort=self._order, limit=most)
@@ -443,9 +473,11 @@ class MessageFields:
     """Reads the application's documents as the tailer does, with texts cut to `text_limit` by the server."""
 
     def __init__(self, paths: MessagesSettings, text_limit: int = 8_000) -> None:
-        self._session, self._role = getter(paths.session_id), getter(paths.role)
-        content = paths.contents[0]
-        self._content, self._created = getter(content), getter(paths.created_at)
+        placing = partial(placed, paths)
+        self._session, self._role = getter(placing(paths.session_id)), getter(placing(paths.role))
+        content, self._limit = paths.contents[0], text_limit
+        self._content = getter(content) if paths.server_reads else first_with_text(paths.contents)
+        self._created = getter(placing(paths.created_at))
         self._roles = roles_of(paths.roles)
         named = [paths.session_id, paths.role, *paths.contents, paths.user_id, paths.created_at]
         named += (marks := paths_of(paths.unread))
@@ -466,7 +498,8 @@ class MessageFields:
 
     def place(self, row: Stored) -> "Place | None":
         """Return when and where a document's message was said; None for one that is none, or of no known age."""
-        times = [time for time in (_moment(self._created(row)), _moment(row["_id"])) if time is not None]
+        said = (self._created(row), row.get(SEEN), row["_id"])
+        times = [time for time in map(_moment, said) if time is not None]
         name, session = _typed(row["_id"]), _typed(self._session(row))
         if name is None or session is None or is_reserved(session) or not times:
             return None
@@ -478,7 +511,7 @@ class MessageFields:
         if place is None or self._deleted(row):
             return None
         try:
-            text = text_of(self._content(row))
+            text = cut(text_of(self._content(row)), self._limit)
         except Unusable:
             return None
         role = role_of(self._role(row), self._roles)

@@ -17,7 +17,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.directory.application_message_store import parts, placed, projection
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import EACH, decoded
 from eden_memory.schemas.events.chat import AGENT_SIDE, ALL_OTHERS, others_of, role_of, roles_of
@@ -89,7 +91,8 @@ class MessageAuthors:
                 "Give this process the tailer's EDEN_SOURCE_* and EDEN_MESSAGES_* settings.",
             )
             return dict.fromkeys(wanted)
-        if len(wanted) > 1 and (together := await self._together(wanted)) is not None:
+        several = len(wanted) > 1 or not self._paths.server_reads
+        if several and (together := await self._together(wanted)) is not None:
             return together
         return dict(zip(wanted, await asyncio.gather(*map(self._of, wanted)), strict=True))
 
@@ -124,9 +127,30 @@ class MessageAuthors:
 
     async def _in_messages(self, wanted: Any) -> list[_Writer]:
         paths = self._paths
+        if not paths.server_reads:
+            return await self._in_whole_documents(wanted)
         match = {paths.session_id: wanted, paths.role: self._not_agent_side}
         rows = await _grouped(self._messages, match, (paths.session_id, paths.user_id, paths.role))
         return [_writer(session, author, role_of(role, self._roles)) for session, author, role in rows]
+
+    async def _in_whole_documents(self, wanted: Any) -> list[_Writer]:
+        """Return who writes in sessions, of messages that only whole documents tell."""
+        paths = self._paths
+        fields = projection(paths, (paths.session_id, paths.user_id, paths.role))
+        found: Any = self._messages.find({paths.session_id: wanted}, fields).max_time_ms(MOST_MILLISECONDS)
+        session, author, role = (
+            getter(placed(paths, path)) for path in (paths.session_id, paths.user_id, paths.role)
+        )
+        writers: dict[_Writer, None] = {}
+        async for document in found:
+            try:
+                for message in parts(paths, decoded(document)):
+                    writer = _writer(session(message), author(message), role_of(role(message), self._roles))
+                    if writer.role not in AGENT_SIDE:
+                        writers[writer] = None
+            except Unusable:
+                continue  # the tailer makes no message of it either
+        return list(writers)
 
     async def _in_inbox(self, wanted: Any) -> list[_Writer]:
         match = {"kind": "added_text", "session_id": wanted, "role": {"$nin": sorted(AGENT_SIDE)}}
@@ -152,6 +176,8 @@ class MessageAuthors:
     async def _of(self, session_id: str) -> frozenset[str | None] | None:
         """Return a session's authors; a separate query finds an unnamed one, as `distinct` may skip missing ids."""
         paths = self._paths
+        if not paths.server_reads:
+            return None
         session, most = decode_id(session_id), MOST_MILLISECONDS
         try:
             named, unnamed, added = await asyncio.gather(
@@ -252,13 +278,15 @@ def _values_of(name: str) -> Iterator[Any]:
 
 def index_hint(database: str, paths: MessagesSettings) -> str:
     """Return the command that makes the index which finds a session's authors."""
-    keys = dict.fromkeys((paths.session_id, paths.role, paths.user_id), 1)
+    found_by = (paths.session_id, paths.role, paths.user_id) if paths.server_reads else (paths.session_id,)
+    keys = dict.fromkeys(found_by, 1)
     return create_index(database, paths.collection, keys)
 
 
 def messages_of_user_hint(database: str, paths: MessagesSettings) -> str:
     """Return the command that makes the index which finds a user's newest messages."""
-    return create_index(database, paths.collection, {paths.user_id: 1, paths.created_at: -1, "_id": -1})
+    order = {paths.created_at: -1, "_id": -1} if paths.server_reads else {"_id": -1}
+    return create_index(database, paths.collection, {paths.user_id: 1, **order})
 
 
 def newest_of_session_hint(database: str, paths: MessagesSettings) -> str:

@@ -1,11 +1,12 @@
 """How well-known programs store their messages: one row for each, from the program's own schema."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from eden_memory.doctor.sampled_fields import Row, SampledField
-from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.document_fields import Getter, Unusable, getter, is_json, stored_path, without_json
 from eden_memory.schemas.events.chat import ALL_OTHERS
 from eden_memory.settings import Role
 
@@ -35,10 +36,17 @@ class KnownShape:
     deleted: Sequence[str] = ()
     exclude: Sequence[str] = ()
     """Marks, in the form of the settings; proposed if a document has the field."""
+    listed: str | None = None
+    """The list in a document whose elements are the messages."""
 
     def fits(self, documents: Sequence[Row]) -> bool:
-        """Tell whether documents look like this program's."""
-        return all(at(documents, path).share(_is_there) >= HALF for path in self.shown_by)
+        """Tell whether messages look like this program's."""
+        texts = (stored_path(path) for path in self.shown_by if is_json(path))
+        return (
+            bool(documents)
+            and all(at(documents, path).share(_is_text) >= HALF for path in texts)
+            and all(at(documents, path).share(_is_there) >= HALF for path in self.shown_by)
+        )
 
     def contents(self, documents: Sequence[Row]) -> list[str]:
         """Return the paths of the content that the documents have."""
@@ -64,12 +72,22 @@ class KnownShape:
 
 
 def at(documents: Sequence[Row], path: str) -> SampledField:
-    """Return the values at a path."""
-    return SampledField(path, [getter(path)(document) for document in documents])
+    """Return the values at a path; None for those that cannot be read."""
+    return SampledField(path, [_read(getter(path), document) for document in documents])
+
+
+def _read(read: Getter, document: Row) -> Any:
+    with suppress(Unusable):
+        return read(document)
+    return None
 
 
 def _is_there(value: Any) -> bool:
     return value is not None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 BY_FLAG: Mapping[str, Role] = {"true": "assistant", "false": "user"}
@@ -124,6 +142,44 @@ SHAPES = (
         roles={"false": "tool", "developer": "system"},
     ),
     KnownShape(
+        "HF chat-ui",
+        ("messages.from", "messages.id", "messages.content", "title", "model"),
+        listed="messages",
+        session_id="_id",
+        role="messages.from",
+        content=("messages.content",),
+        created_at="messages.createdAt",
+        user_id=("userId", "sessionId"),
+    ),
+    KnownShape(
+        "LangChain.js and n8n",
+        ("sessionId", "messages.type", "messages.data.content"),
+        listed="messages",
+        session_id="sessionId",
+        role="messages.type",
+        content=("messages.data.content",),
+        created_at="messages.data.created_at",
+        roles={"human": "user", "ai": "assistant"},
+    ),
+    KnownShape(
+        "LangChain",
+        ("SessionId", "History::json.type", "History::json.data.content"),
+        session_id="SessionId",
+        role="History::json.type",
+        content=("History::json.data.content",),
+        created_at="_id",
+        roles={"human": "user", "ai": "assistant"},
+    ),
+    KnownShape(
+        "Mastra",
+        ("thread_id", "resourceId", "role", "content::json.parts"),
+        session_id="thread_id",
+        role="role",
+        content=("content::json.parts", "content::json.content"),
+        created_at="createdAt",
+        user_id=("resourceId",),
+    ),
+    KnownShape(
         "Discord",
         ("channel_id", "author.id", "content", "timestamp"),
         session_id="channel_id",
@@ -168,4 +224,26 @@ SHAPES = (
 
 def known_shape(documents: Sequence[Row]) -> KnownShape | None:
     """Return the shape of the program that stored the documents, if it is a known one."""
-    return next((shape for shape in SHAPES if shape.fits(documents)), None)
+    return next((shape for shape in SHAPES if shape.fits(listed_rows(documents, shape.listed))), None)
+
+
+def listed_rows(documents: Sequence[Row], path: str | None) -> Sequence[Row]:
+    """Return a row for each message that documents list at a path: its document with it in place of the list.
+
+    Without a path, the documents.
+    """
+    if path is None:
+        return documents
+    *outer, name = [without_json(part) for part in path.split(".")]
+    read, rows = getter(path), list[Row]()
+    for document in documents:
+        with suppress(Unusable):
+            listed = read(document)
+            for element in cast("Sequence[Any]", listed) if isinstance(listed, Sequence) else ():
+                if isinstance(element, Mapping):
+                    row = inner = dict(document)
+                    for part in outer:
+                        inner[part] = inner = dict(inner[part])
+                    inner[name] = element
+                    rows.append(row)
+    return rows

@@ -15,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import InvalidName, OperationFailure
 
 from eden_memory.assembly.tailer import misread_of
+from eden_memory.directory.application_message_store import parts, placed
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import DEFAULT_AGENT, Missing, SessionFacts
 from eden_memory.doctor.finding import Finding
@@ -23,7 +24,7 @@ from eden_memory.doctor.mapping_proposal import (
     Proposal,
     are_several,
     is_one_author,
-    json_messages,
+    json_texts,
     propose,
     turn_lists,
 )
@@ -43,7 +44,7 @@ from eden_memory.doctor.sampled_fields import is_id
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, first_with_text, getter, kinds_left_out
-from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES
+from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES, JSON_TEXT
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
 from eden_memory.settings import MessagesSettings, Settings
@@ -73,14 +74,6 @@ class MessagesCandidate:
     collection: str
     documents: list[Row]
     proposal: Proposal
-
-    @property
-    def holds_json(self) -> bool:
-        """Whether each document holds a session and a message, with the message as JSON text."""
-        paths = self.proposal
-        return None not in (paths.session_id, paths.content) and bool(
-            json_messages(self.documents, paths.content or "")
-        )
 
     @property
     def name(self) -> str:
@@ -136,18 +129,15 @@ async def _glance(client: Client, database: str, collection: str) -> list[Row]:
 
 async def _glances(client: Client, settings: Settings, databases: Sequence[str]) -> list[MessagesCandidate]:
     found: list[MessagesCandidate] = []
-    listed = ""
     for database in databases:
         for collection in await _collections(client, settings, database):
             documents = await _glance(client, database, collection)
             candidate = MessagesCandidate(database, collection, documents, propose(documents))
-            if candidate.proposal.likely or candidate.holds_json:
+            if candidate.proposal.likely:
                 found.append(candidate)
-            elif turns := turn_lists(documents):
-                listed = f"; {candidate.name} holds several messages in each document (`{turns[0]}`)"
     if not found:
         raise EdenError(
-            f"no collection holds documents that look like chat messages{listed}",
+            "no collection holds documents that look like chat messages",
             "Name it: eden doctor --init --collection DATABASE.COLLECTION",
         )
     return found
@@ -193,7 +183,8 @@ async def users_beside(
     `settings`: with the proposed mapping.
     """
     mapping = message_mapping(settings)
-    wrote = (author for document in messages.documents if is_id(author := mapping.participant(document)))
+    written = messages_in(messages.documents, settings)
+    wrote = (author for document in written if is_id(author := mapping.participant(document)))
     ids = list({repr(author): author for author in wrote}.values())[:SESSIONS]
     found: list[UsersProposal] = []
     for collection in await _collections(client, settings, messages.database) if ids else ():
@@ -209,7 +200,7 @@ async def users_beside(
 def rooms_among(documents: Iterable[Mapping[str, Any]], settings: Settings) -> list[Finding]:
     """Say in how many sessions several users write."""
     mapping, writers = message_mapping(settings), _Named()
-    for document in documents:
+    for document in messages_in(documents, settings):
         if (name := mapping.participant(document)) is not None:
             writers.setdefault(mapping.session_id(document), set()).add(repr(name))
     several = sum(len(names) > 1 for names in writers.values())
@@ -269,10 +260,21 @@ async def field_mapping(database: AsyncDatabase[dict[str, Any]], settings: Setti
     return judge_documents(documents, settings)
 
 
+def messages_in(documents: Iterable[Mapping[str, Any]], settings: Settings) -> list[dict[str, Any]]:
+    """Return the messages of documents, as the tailer reads them; a document that it cannot take apart as it is."""
+    found = list[dict[str, Any]]()
+    for document in documents:
+        try:
+            found += map(dict, parts(settings.messages, document))
+        except Unusable:
+            found.append(dict(document))
+    return found
+
+
 def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list[Finding]:
     """Of documents of the messages collection; those that are marked as deleted or excluded are not judged."""
     is_deleted = message_mapping(settings).is_deleted
-    documents = [document for document in documents if not is_deleted(document)]
+    documents = [document for document in messages_in(documents, settings) if not is_deleted(document)]
     if not documents:
         return [
             Finding("field mapping", "warn", "no documents to try it on", "Write a message and ask again.")
@@ -308,8 +310,8 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     """Check the content path separately: a wrong one breaks nothing, but nothing is remembered."""
     mapping = message_mapping(settings)
     for path in settings.messages.contents:
-        if (inner := json_messages(documents, path)) is not None:
-            return _json_text(path, inner)
+        if path in json_texts(documents):
+            return _json_text(path)
     if listed := sorted({*settings.messages.contents} & {*turn_lists(documents)}):
         return replace(finding_of_listed(listed[0]), check="message texts")
     paths = " or ".join(f"`{path}`" for path in settings.messages.contents)
@@ -361,15 +363,9 @@ def _unread_parts(documents: Sequence[Row], settings: Settings) -> Iterator[str]
         )
 
 
-def _json_text(path: str, inner: Proposal) -> Finding:
-    fields = ", ".join(f"`{field}`" for field in inner.paths.values() if field is not None)
-    what = (
-        f"`{path}` holds JSON text: memory would be formed of the JSON, and no path leads to {fields} in it"
-    )
-    hint = (
-        "Store each message as a document of its own or as a field beside the text, and map that: "
-        "docs/how-to/connect-your-chat.md (Messages that are JSON text) shows it for LangChain."
-    )
+def _json_text(path: str) -> Finding:
+    what = f"`{path}` holds JSON text: memory would be formed of the JSON"
+    hint = f"`eden doctor --init` proposes paths that lead through it, such as `{path}{JSON_TEXT}.content`."
     return Finding("message texts", "fail", what, hint)
 
 
@@ -392,7 +388,7 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 def _sides(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
     """Say where authors and sessions contradict the roles: who is the user of all sessions may be the agent."""
-    mapping, author = message_mapping(settings), getter(settings.messages.user_id)
+    mapping, author = message_mapping(settings), getter(placed(settings.messages, settings.messages.user_id))
     users, answers, talks = _Named(), _Named(), _Named()
     for document in documents:
         session, role = mapping.session_id(document), mapping.role(document)
@@ -419,7 +415,7 @@ def _sides(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Find
 
 def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
     """Say who else counts as a user: authors of unknown roles do, those of answers do not."""
-    mapping, author = message_mapping(settings), getter(settings.messages.user_id)
+    mapping, author = message_mapping(settings), getter(placed(settings.messages, settings.messages.user_id))
     users, unclear, answering = _Named(), _Named(), _Named()
     for document in documents:
         if (name := author(document)) is not None:
@@ -445,9 +441,9 @@ def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -
 
 def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -> set[str]:
     """Return the ids, as `repr` writes them, that only messages of the agent's side have as authors."""
-    mapping, author = message_mapping(settings), getter(settings.messages.user_id)
+    mapping, author = message_mapping(settings), getter(placed(settings.messages, settings.messages.user_id))
     users, answering = set[str](), set[str]()
-    for document in documents:
+    for document in messages_in(documents, settings):
         if (name := author(document)) is not None:
             (users if mapping.participant(document) is not None else answering).add(repr(name))
     return answering - users
@@ -475,7 +471,8 @@ async def described(client: Client, settings: Settings) -> list[Finding]:
     ]
     mapping = message_mapping(settings)
     if (people := settings.users.collection) in there:
-        wrote = (author for document in documents if is_id(author := mapping.participant(document)))
+        written = messages_in(documents, settings)
+        wrote = (author for document in written if is_id(author := mapping.participant(document)))
         authors = list({repr(author): author for author in wrote}.values())
         if authors and await database[people].find_one({"_id": {"$in": authors}}, {"_id": 1}) is None:
             what = f"none of {len(authors)} authors of messages has a document in {people}"
@@ -485,7 +482,8 @@ async def described(client: Client, settings: Settings) -> list[Finding]:
         return found
     streams = client[settings.mongodb.database][settings.names["streams"]]
     directory = MongoDirectory(database, streams, settings)
-    facts = await directory.look_up(set(filter(None, map(mapping.session_id, documents))))
+    named = map(mapping.session_id, messages_in(documents, settings))
+    facts = await directory.look_up(set(filter(None, named)))
     ids = list({repr(value): value for value in map(getter(messages.session_id), documents)}.values())
     place = database.get_collection(sessions.collection, codec_options=PLAIN)
     rows = await place.find({"_id": {"$in": ids}}).to_list()
@@ -560,7 +558,10 @@ def judge_unlisted(
 ) -> list[Finding]:
     """Of documents of sessions and messages: whether a user writes in a session whose list lacks them."""
     mapping, path = message_mapping(settings), settings.sessions.users
-    session_id, author = getter(settings.messages.session_id), getter(settings.messages.user_id)
+    session_id, author = (
+        getter(placed(settings.messages, name))
+        for name in (settings.messages.session_id, settings.messages.user_id)
+    )
     listed = {
         repr(session["_id"]): {repr(user) for user in cast("list[Any]", users)}
         for session in sessions
@@ -568,7 +569,7 @@ def judge_unlisted(
     }
     outside = {
         name
-        for document in documents
+        for document in messages_in(documents, settings)
         if mapping.is_users(document)
         and not mapping.is_deleted(document)
         and author(document) is not None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from bson import ObjectId
 
-from eden_memory.doctor.known_shapes import HALF, KnownShape, at, known_shape
+from eden_memory.doctor.known_shapes import HALF, KnownShape, at, known_shape, listed_rows
 from eden_memory.doctor.role_names import PAIR, flag_roles, meaning, name_of_role, names_me, role_names
 from eden_memory.doctor.sampled_fields import (
     WORD,
@@ -31,6 +31,7 @@ from eden_memory.mongo.document_fields import (
     getter,
     text_of,
 )
+from eden_memory.names import JSON_TEXT
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
 from eden_memory.settings import Role
 
@@ -144,6 +145,8 @@ class Proposal:
     """A second reading that the documents fit as well; None: they prove this one."""
     doubt: str = ""
     """Why there is a second one."""
+    listed: str | None = None
+    """The list whose elements are the messages; None: each document is one."""
 
     @property
     def paths(self) -> dict[str, str | None]:
@@ -173,8 +176,52 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     if not documents:
         return Proposal(None, None, None, None, None)
     shape = known_shape(documents)
-    turns = turn_lists(documents) if shape is None else []
+    if shape is not None and shape.listed is not None:
+        return _of_list(_proposed(listed_rows(documents, shape.listed), shape, ()), shape.listed)
+    rows = documents if shape is not None else with_json(documents)
+    turns = turn_lists(rows) if shape is None else []
+    flat = _proposed(rows, shape, turns)
+    if shape is not None or not turns or None not in (flat.role, flat.content):
+        return flat
+    path, documents = turns[0], rows
+    found = _proposed(listed_rows(documents, path), None, turns, path)
+    return _of_list(found, path)
+
+
+def _of_list(found: Proposal, path: str) -> Proposal:
+    """Return the proposal for messages that are listed at a path; the time in a document's id is none of theirs."""
+    if found.created_at == ID:
+        found = replace(found, created_at=None)
+    if found.session_id is None:
+        found = replace(found, session_id=ID, forms={**found.forms, "session_id": "of the document"})
+    other = None if found.other is None else _of_list(found.other, path)
+    return replace(found, listed=path, other=other)
+
+
+def _in_list(fields: Sequence[SampledField], path: str) -> list[SampledField]:
+    """Return the fields of listed messages that may be what they say, and those of their documents that may say of
+    whom and in which session.
+    """
+    inner = f"{path}."
+    return [
+        found
+        for found in fields
+        if (
+            _as_session(found) <= 0
+            if found.path.startswith(inner)
+            else found.share(is_id) >= HALF and (_as_session(found) > 0 or _as_author(found) > 0)
+        )
+    ]
+
+
+def _proposed(
+    documents: Sequence[Row], shape: KnownShape | None, turns: Sequence[str], path: str | None = None
+) -> Proposal:
+    """Return the mapping that messages suggest; `turns`: lists of further ones, `path`: where these are listed."""
     fields = [found for found in sampled_fields(documents) if found.path not in turns]
+    parsed = {found.path.partition(JSON_TEXT)[0] for found in fields if JSON_TEXT in found.path}
+    fields = [found for found in fields if found.path not in parsed]
+    fields = fields if path is None else _in_list(fields, path)
     theirs: Mapping[str, Role] = shape.means(documents) if shape else {}
     if shape is None:
         role = _best(fields, (), _as_role) or next(filter(flag_roles, fields), None)
@@ -544,12 +591,23 @@ LONGEST = 100_000
 """Characters of a text that are looked at as JSON."""
 
 
-def json_messages(documents: Sequence[Row], path: str) -> Proposal | None:
-    """The fields of the messages that a text field holds as JSON; None where fewer than half of the texts do."""
-    texts = [value for document in documents if isinstance(value := getter(path)(document), str) and value]
-    found = [parsed for text in texts if (parsed := _parsed(text)) is not None]
-    inner = propose(found)
-    return inner if found and len(found) >= HALF * len(texts) and inner.content is not None else None
+def json_texts(documents: Sequence[Row]) -> list[str]:
+    """Return the fields of which half of the texts and more say objects as JSON."""
+    fields = sampled_fields(documents)
+    return [found.path for found in fields if found.share(lambda value: _parsed(value) is not None) >= HALF]
+
+
+def with_json(documents: Sequence[Row]) -> Sequence[Row]:
+    """Return documents with what their texts say as JSON."""
+    texts = [path for path in json_texts(documents) if "." not in path]
+    return [
+        {
+            **{name: value for name, value in document.items() if name not in texts},
+            **{f"{name}{JSON_TEXT}": _parsed(document.get(name)) for name in texts},
+            **{name: document.get(name) for name in texts},
+        }
+        for document in documents
+    ]
 
 
 def turn_lists(documents: Sequence[Row]) -> list[str]:
@@ -584,10 +642,11 @@ def spoken_by(documents: Sequence[Row], reading: Proposal) -> list[str]:
     return [role_of(role(document), roles) for document in documents]
 
 
-def _parsed(text: str) -> Row | None:
-    if len(text) > LONGEST or not text.lstrip().startswith("{"):
+def _parsed(text: Any) -> Any:
+    """Return what a text says as JSON, if that is an object or a list of objects."""
+    if not isinstance(text, str) or len(text) > LONGEST or not text.lstrip().startswith(("{", "[{")):
         return None
     try:
-        return cast("Row", json.loads(text))
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None

@@ -254,7 +254,8 @@ async def messages_collection(database: Database, messages: MessagesSettings) ->
             "EDEN_MESSAGES_COLLECTION, or let `eden doctor --init` find them.",
         )
     count = await database[messages.collection].estimated_document_count()
-    return Finding("messages collection", "ok", f"{name}, about {count:,} messages")
+    of = "messages" if messages.list is None else "documents that list messages"
+    return Finding("messages collection", "ok", f"{name}, about {count:,} {of}")
 
 
 async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
@@ -347,7 +348,7 @@ async def backfill_index(database: Database, messages: MessagesSettings) -> Find
 
 def judge_index(indexes: Indexes, database: str, messages: MessagesSettings) -> Finding:
     """Of the collection's indexes; partial and sparse ones would hide messages."""
-    wanted = reading_order(messages.created_at)
+    wanted = reading_order(messages.created_at if messages.list is None else "_id")
     keys = ", ".join(f"{field}: {order}" for field, order in wanted)
     whole = (
         index

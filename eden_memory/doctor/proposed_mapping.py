@@ -284,7 +284,9 @@ def _line(name: str, path: str | Sequence[str] | None, form: str) -> str:
 def _messages_lines(proposal: Proposal) -> list[str]:
     several = {"content": proposal.contents} if proposal.otherwise else {}
     paths: Mapping[str, str | Sequence[str] | None] = {**proposal.paths, **several}
+    listed = "its elements are the messages"
     return [
+        *([] if proposal.listed is None else [_line("list", proposal.listed, listed)]),
         *(_line(name, path, proposal.forms.get(name, "")) for name, path in paths.items()),
         *_roles(proposal),
         *_marks("deleted", proposal.deleted, "marks a deleted message"),
@@ -373,7 +375,7 @@ NOT_FOUND = {
         "text",
         "fail",
         "no field holds text or a list of text parts: nothing can be remembered",
-        "Write the text with each message. JSON in a text field cannot be mapped.",
+        "Write the text with each message.",
     ),
     "role": Finding(
         "roles",
@@ -480,6 +482,6 @@ def finding_of_listed(path: str) -> Finding:
     return Finding(
         "messages",
         "fail",
-        f"`{path}` lists several messages in each document: a message has to be a document of its own",
-        "Write each message as a document, with the id of its session.",
+        f"`{path}` lists several messages in each document, and the mapping takes a document for one",
+        f"Set EDEN_MESSAGES_LIST={path}, and paths that begin with it: `eden doctor --init` proposes them.",
     )

@@ -18,6 +18,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it
 
 from eden_memory.api.service import MemoryService
 from eden_memory.app.memory import ProcessMemory
+from eden_memory.directory.secret_store import installation_secret
 from eden_memory.errors import Conflict, EdenError, NotFound
 from eden_memory.files.mirror_folder import ANSWERS, MirrorFolder, ScopeFile, SealedNotes, remove_others
 from eden_memory.files.mirror_page import (
@@ -34,7 +35,6 @@ from eden_memory.files.mirror_page import (
     parsed,
 )
 from eden_memory.formation.memory_commands import added_reflection_id
-from eden_memory.formation.secret_store import installation_secret
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.memory_batch import fact_id

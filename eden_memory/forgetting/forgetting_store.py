@@ -9,6 +9,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.directory.listed_store import ListStore
 from eden_memory.forgetting.forgetting_rules import (
     BlobRef,
     Blobs,
@@ -93,6 +94,7 @@ class MongoForgettingStore:
         self._erasures = majority(database, names[Erasure.COLLECTION])
         self._keys = majority(database, names[ApiKey.COLLECTION])
         self._access = database[names[Access.COLLECTION]]
+        self._lists = ListStore(database, names)
         self._reading_reflections = SharedReads(self._read_reflections)
         self._reading_scopes = SharedReads(self._read_scopes)
         self._reading_decided = SharedReads(self._read_decided)
@@ -418,9 +420,13 @@ class MongoForgettingStore:
     async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
         """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
 
+        Of messages that their documents list, the digests by which edits are known are erased, too.
+
         With `up_to`, a deletion that formation-trigger has seen: only versions up to that one lose their text.
         """
         left = list(message_ids)
+        if up_to is None:
+            await self._lists.forget(left)
         gone: Row = {"text": None, "same": None, "digest": None}
         if up_to is None:
             gone |= {"place": None, "forgotten": True}

@@ -30,6 +30,7 @@ from eden_memory.mongo.changes import (
     Unreadable,
     version_of,
 )
+from eden_memory.mongo.document_fields import without_nested
 from eden_memory.mongo.lenient_decoding import PLAIN, decode_outer_fields
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -295,8 +296,8 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
         "documentKey": 1,  # a projection of whole objects costs the server less than one of paths inside them
         "ns": 1,
         "to": 1,
-        **{f"fullDocument.{path}": 1 for path in _without_nested(wanted)},
-        **{f"fullDocumentBeforeChange.{path}": 1 for path in _without_nested(before)},
+        **{f"fullDocument.{path}": 1 for path in without_nested(wanted)},
+        **{f"fullDocumentBeforeChange.{path}": 1 for path in without_nested(before)},
         "touched": {"$cond": [{"$eq": ["$operationType", "update"]}, names, "$$REMOVE"]},
     }
 
@@ -304,11 +305,6 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
 def _keys(document: str) -> dict[str, Any]:
     pairs: dict[str, Any] = {"$objectToArray": {"$ifNull": [document, {}]}}
     return {"$map": {"input": pairs, "in": "$$this.k"}}
-
-
-def _without_nested(paths: Sequence[str]) -> list[str]:
-    """Remove paths inside other paths: a projection may not name both."""
-    return [path for path in paths if not any(path.startswith(outer + ".") for outer in paths)]
 
 
 def token_time(token: str) -> tuple[int, int]:

@@ -25,11 +25,16 @@ COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 
 
 class Unreadable(dict[str, Any]):
-    """A document that cannot be decoded: its `_id`, or where that cannot be read None and a digest; and why."""
+    """A document that cannot be read: its `_id`, or where that cannot be read None and a digest; and why.
 
-    def __init__(self, identity: Any, reason: str, digest: str | None = None) -> None:
+    `no_json`: a text that was to be JSON is none.
+    """
+
+    def __init__(
+        self, identity: Any, reason: str, digest: str | None = None, *, no_json: bool = False
+    ) -> None:
         super().__init__(_id=identity)
-        self.reason, self.digest = reason, digest
+        self.reason, self.digest, self.no_json = reason, digest, no_json
 
 
 class ChangeEvent(NamedTuple):

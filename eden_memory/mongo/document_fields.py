@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from operator import methodcaller
 from typing import Any, cast
+
+import orjson
+
+from eden_memory.names import JSON_TEXT
 
 Getter = Callable[[Mapping[str, Any]], Any]
 Expression = dict[str, Any]
@@ -81,23 +86,71 @@ _SHORT_NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?", re.ASCII)
 _RFC_2822 = re.compile(r"\s*([A-Z][a-z]{2},\s*)?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d", re.ASCII)
 
 
+LONGEST_JSON = 4_000_000
+"""Characters of a text that is read as JSON."""
+
+
 class Unusable(ValueError):  # noqa: N818 - a verdict on a document, not a fault of the program
     """Why a document cannot become a message; says which field, never its content."""
 
 
+class UnreadableJson(Unusable):
+    """A field's text is to be JSON, and is none or too long."""
+
+
 def getter(path: str) -> Getter:
-    """Reads a dotted path; None where a part of it is missing."""
-    if "." not in path:
+    """Reads a dotted path; None where a part of it is missing, UnreadableJson where one is to be JSON and is not."""
+    if "." not in path and not is_json(path):
         return methodcaller("get", path)
-    names = path.split(".")
+    names = [(part, without_json(part)) for part in path.split(".")]
 
     def read(document: Mapping[str, Any]) -> Any:
         value: Any = document
-        for name in names:
+        for part, name in names:
             value = cast(Mapping[str, Any], value).get(name) if isinstance(value, Mapping) else None
+            if part is not name:
+                value = as_json(value, part)
         return value
 
     return read
+
+
+def is_json(path: str) -> bool:
+    """Tell whether a path leads through, or to, a text that is JSON."""
+    return JSON_TEXT in path
+
+
+def without_json(part: str) -> str:
+    """Return the name of the field that a part of a path names."""
+    return part.removesuffix(JSON_TEXT) if part.endswith(JSON_TEXT) else part
+
+
+def stored_path(path: str) -> str:
+    """Return how far a path leads in the stored document: to the text that is JSON, if there is one."""
+    return path.partition(JSON_TEXT)[0]
+
+
+def without_nested(paths: Sequence[str]) -> list[str]:
+    """Remove paths inside other paths: a projection may not name both."""
+    return [path for path in paths if not any(path.startswith(outer + ".") for outer in paths)]
+
+
+def as_json(value: Any, part: str) -> Any:
+    """Return what a text says as JSON; None for none, and what is no text as it is."""
+    if not isinstance(value, str) or not value:
+        return value or None
+    if len(value) > LONGEST_JSON:
+        raise UnreadableJson(f"{without_json(part)} is longer than {LONGEST_JSON} characters of JSON")
+    try:
+        return _parsed_json(value)
+    except ValueError:
+        raise UnreadableJson(f"{without_json(part)} is no JSON text") from None
+
+
+@lru_cache(maxsize=4)
+def _parsed_json(text: str) -> Any:
+    """Parse a text; all paths of a document read the same one, one after the other."""
+    return orjson.loads(text)
 
 
 def first_with_text(paths: Sequence[str]) -> Getter:

@@ -1,19 +1,21 @@
 """Ids of the application: as typed text in our records, back to BSON, and what a text that people give may mean."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from bson import Binary, Decimal128, Int64, ObjectId, json_util
+from bson import Binary, Decimal128, Int64, ObjectId, encode, json_util
 from bson.binary import OLD_UUID_SUBTYPE, UuidRepresentation
+from bson.codec_options import CodecOptions
 from bson.errors import InvalidId
 
 from eden_memory.errors import NotAnId
 from eden_memory.schemas import ids
 
 UUID_BYTES = 16
+STANDARD: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 
 
@@ -46,6 +48,14 @@ def decode_id(encoded: str) -> Any:
 def to_json(document: Mapping[str, Any]) -> bytes:
     """Extended JSON of a document, whatever stands in it."""
     return json_util.dumps(document, json_options=AS_JSON).encode()
+
+
+def as_bytes(values: Sequence[Any]) -> bytes:
+    """Return values of a document, also of one that came as JSON, as bytes: the same for the same values."""
+    try:
+        return encode({"": values}, codec_options=STANDARD)
+    except Exception:  # noqa: BLE001 - JSON has numbers and characters that BSON has not
+        return repr(values).encode(errors="surrogatepass")
 
 
 def from_json(text: bytes) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from eden_memory.app.memory import ProcessMemory
+from eden_memory.directory.secret_store import installation_secret
 from eden_memory.errors import Invalid
-from eden_memory.formation.secret_store import installation_secret
 from eden_memory.schemas.documents import Webhook, WebhookSubject
 from eden_memory.webhooks.webhook_rules import LONGEST_URL, secret_of
 from eden_memory.webhooks.webhook_store import Webhooks

@@ -26,14 +26,17 @@ import orjson
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
+from eden_memory.directory.listed_messages import BETWEEN
 from eden_memory.errors import describe
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Outgoing, Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.changes import PART, DocumentPage, RereadRequest, SourceFailed
+from eden_memory.mongo.changes import PART, Document, DocumentPage, RereadRequest, SourceFailed
 from eden_memory.schemas.events.chat import AGENT_SIDE, rules_of
+from eden_memory.schemas.ids import encode, split
 from eden_memory.source.leader import Leader, PublishFailed
+from eden_memory.source.listed_source import Expanded
 from eden_memory.source.message_mapping import TOPIC, Origin, Reason
 from eden_memory.source.messages_store import MappingVersions
 from eden_memory.source.position_store import RereadOutcome, TailerPosition
@@ -161,6 +164,16 @@ class Known:
         ).fetchone()
         return found is not None
 
+    def listed_in(self, document: str) -> list[tuple[str, bool]]:
+        """Return the names of the messages that a document (its typed id) listed, and whether each was forgotten."""
+        begins = encode(f"{document}{BETWEEN}").encode()
+        rows = self._database.execute(
+            "SELECT key, max(erased) FROM known WHERE key >= ? AND key < ? "
+            "AND (erased OR NOT (seen IS ? AND committed IS ?)) GROUP BY key",
+            (begins, begins + b"\xff", ENDED, ENDED),
+        ).fetchall()
+        return [(split(key.decode())[1].partition(BETWEEN)[2], bool(erased)) for key, erased in rows]
+
     def edited_at(self, key: bytes) -> str | None:
         """Return when the text of a message was changed last, as its record says."""
         query = "SELECT max(edited) FROM known WHERE key = ? AND NOT seen IS ?"
@@ -264,9 +277,17 @@ async def backfill(leader: Leader) -> None:
 
 
 async def _publish_page(leader: Leader, page: DocumentPage) -> None:
-    for start in range(0, len(page.documents), PART):
-        part = page._replace(documents=page.documents[start : start + PART])
+    messages = await leader.messages_in(page)
+    documents = messages.page.documents
+    for start in range(0, len(documents), PART):
+        part = page._replace(documents=documents[start : start + PART])
+        if (since := leader.source.since) is not None:
+            part = leader.mapping.created_since(part, since)
         await leader.publish(leader.mapping.map_page(part, "backfill"), page.time, "backfill", more=True)
+    removed = Mapped()
+    for document, version in messages.removed:
+        leader.mapping.add_removed(removed, document, version, page.time)
+    await leader.publish(removed, page.time, "backfill", more=True)
     await leader.publisher.ship()
 
 
@@ -279,7 +300,7 @@ async def merge(leader: Leader, known: Known) -> None:
     position = replace(leader.position, page=None, read=0)
     progress = ReadProgress("merge", await leader.source.messages.count(), 0)
     async for page in pages_ahead(leader, position.page):
-        mapped = await differing(leader, known, page, "merge")
+        mapped = await differing(leader, known, await leader.messages_in(page, known.listed_in), "merge")
         await leader.publish(mapped, page.time, "merge")
         position = replace(position, read=position.read + len(page.documents))
         await leader.advance(position)
@@ -290,12 +311,15 @@ async def merge(leader: Leader, known: Known) -> None:
     await _finish(leader, replace(position, page=None), progress)
 
 
-async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Origin) -> Mapped:
-    """Map a page to the records that differ from the topic, and to tombstones where a message moved away.
+async def differing(leader: Leader, known: Known, messages: Expanded, origin: Origin) -> Mapped:
+    """Map the messages of a page to records that differ from the topic, and tombstones where a message moved away.
 
     A forgotten message is not read again: its tombstone stays.
     """
+    page = messages.page
     mapped = leader.mapping.map_page(page, origin)
+    removed = (leader.mapping.key_of(document) for document, _ in messages.removed)
+    mapped.deleted += filter(None, removed)
     mapped.records += [record for record in mapped.emptied if known.holds(record.key)]
     if origin == "reread":
         mapped.records[:] = [record for record in mapped.records if not known.erased(record.key)]
@@ -344,7 +368,7 @@ async def _end_missing(leader: Leader, known: Known, position: TailerPosition) -
     now = await leader.source.changes.now()
     missing = 0
     for places in known.unmet():
-        existing = await leader.source.messages.existing([place.key.decode() for place in places])
+        existing = await leader.existing([place.key.decode() for place in places])
         gone = [place for place in places if place.key.decode() not in existing]
         records = [
             leader.mapping.tombstone(place.key, position.version, now.time, "missing", place.partition)
@@ -390,6 +414,8 @@ async def pages_ahead(
     leader: Leader, after: Any, session: Any = None, documents: Sequence[Any] | None = None
 ) -> AsyncGenerator[DocumentPage, None]:
     """Yield pages of the collection (or of one session, or some documents), and fetch the next page meanwhile."""
+    if leader.source.listed is not None and documents is not None:
+        documents = leader.source.listed.documents_of(documents)
     async with aclosing(leader.source.messages.pages(after, session, documents)) as pages:
         coming = asyncio.ensure_future(anext(pages, None))
         try:
@@ -490,9 +516,9 @@ class MessageRereader:
             held = (await leader.source.letters.count([TAILER]))[TAILER] > 0
             async for page in pages_ahead(leader, None, request.session, request.documents):
                 passed += len(page.documents)
-                selected = page
+                selected = await leader.messages_in(page)
                 if request.since is not None:
-                    selected = leader.mapping.created_since(page, request.since)
+                    selected.keep(leader.mapping.created_since(selected.page, request.since).documents)
                 await self._page(known, selected, counts, held=held)
                 progress.report(passed)
                 if leader.stopping.is_set():
@@ -503,25 +529,26 @@ class MessageRereader:
             await leader.source.letters.settle(counts.accepted[start : start + TOGETHER], "published")
         return counts
 
-    async def _page(self, known: Known, page: DocumentPage, counts: _Counts, *, held: bool) -> None:
+    async def _page(self, known: Known, messages: Expanded, counts: _Counts, *, held: bool) -> None:
         """Publish what a page changes; `held`: whether any document has a letter that is open."""
-        leader = self.leader
-        mapped = await differing(leader, known, page, "reread")
+        leader, page = self.leader, messages.page
+        mapped = await differing(leader, known, messages, "reread")
         changed = [record for record in mapped.records if record.value is not None]
         counts.read += len(page.documents)
         counts.changed += len(changed)
         counts.refused += len(mapped.unmapped)
         if held:
-            counts.accepted += await leader.source.letters.open_of(self._usable(page, mapped))
+            read = [*page.documents, *messages.documents]
+            counts.accepted += await leader.source.letters.open_of(self._usable(read, mapped))
         await leader.publish(mapped, page.time, "reread")
         await self.versions.note(self._read_alike(page, mapped, changed))
         await leader.advance(leader.position)
 
-    def _usable(self, page: DocumentPage, mapped: Mapped) -> set[str]:
+    def _usable(self, documents: Sequence[Document], mapped: Mapped) -> set[str]:
         """Return the ids that letters of the documents have which this mapping can use."""
         of = partial(self.leader.mapping.letter_id, self.leader.mapping.collection)
         refused = {of(unmapped.document) for unmapped in mapped.unmapped}
-        return {of(document) for document in page.documents} - refused
+        return {of(document) for document in documents} - refused
 
     def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
         """Return the messages of a page that this mapping reads as they are recorded."""

@@ -31,11 +31,12 @@ from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.change_stream import ChangeStream
-from eden_memory.mongo.changes import SourceFailed
+from eden_memory.mongo.changes import DocumentPage, SourceFailed
 from eden_memory.mongo.document_fields import PART_KINDS
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.inbox_store import MongoInbox
+from eden_memory.source.listed_source import Expanded, ListedSource, Recorded
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.messages_store import CollectionReader, ExcludedSessions, source_errors
 from eden_memory.source.position_store import MongoPositions, TailerPosition
@@ -278,6 +279,10 @@ class Source:
     """Where messages go, by its whole name."""
     excluded: ExcludedSessions | None = None
     """None: no session is."""
+    listed: ListedSource | None = None
+    """Where documents list their messages; None: each document is a message."""
+    since: datetime | None = None
+    """The oldest listed message that a first start reads; the reader itself leaves older documents out."""
 
 
 class Leader:
@@ -323,6 +328,8 @@ class Leader:
         await self.publisher.start()
         self._claimed = time.monotonic()
         self._position = self.saved = await self.source.positions.claim(self.epoch)
+        if self.source.listed is not None:
+            self.source.listed.epoch = self.epoch
         self.published = self._position is not None and self._position.published
 
     async def begin(self, phase: str) -> None:
@@ -355,6 +362,17 @@ class Leader:
         sent(mapped.records, begun)
         self._carried.extend(mapped.carried)
         self.published |= MESSAGE in _count(origin, mapped)
+
+    async def messages_in(self, page: DocumentPage, recorded: Recorded | None = None) -> Expanded:
+        """Return the messages of a page of documents; `recorded`: those that the topic holds of a document."""
+        listed = self.source.listed
+        return Expanded(page) if listed is None else await listed.page(page, recorded)
+
+    async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
+        """Return those of the messages that the collection still has."""
+        if self.source.listed is not None:
+            return await self.source.listed.existing(encoded_ids)
+        return await self.source.messages.existing(encoded_ids)
 
     async def advance(self, position: TailerPosition) -> None:
         """Move to `position`: everything before it was published. When it is time, make that final beside it."""
@@ -405,6 +423,8 @@ class Leader:
         if position is not None and position != self.saved:
             await self.source.positions.save(self.epoch, position)
             self.saved = position
+            if self.source.listed is not None:
+                await self.source.listed.final(position.version)
         if carried:
             await self.source.inbox.erase(carried)
             del self._carried[: len(carried)]
@@ -430,7 +450,7 @@ def _is_message(record: Outgoing) -> bool:
     return name is not None and parse_type(name.decode())[0] == MESSAGE
 
 
-for _kind_left_out in (*PART_KINDS, "other"):
+for _kind_left_out in (*PART_KINDS, "json", "other"):
     metrics.TAILER_LEFT_OUT.labels(_kind_left_out)
 
 

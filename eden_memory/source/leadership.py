@@ -92,7 +92,8 @@ class StreamFollower:
 
     async def _publish_part(self, changes: Sequence[ChangeEvent], now: datetime) -> str | None:
         """Publish the records of some changes of a batch; return why the collection is gone, if it is."""
-        mapped = self._map_changes(changes)
+        listed = self._leader.source.listed
+        mapped = self._map_changes(changes if listed is None else await listed.changes(changes))
         if self._orphans:
             for carried in mapped.carried:
                 self._orphans.pop(repr(carried), None)

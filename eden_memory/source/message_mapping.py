@@ -33,6 +33,7 @@ from eden_memory.mongo.document_fields import (
     overlaps,
     paths_of,
     results_of,
+    stored_path,
     text_of,
     without_thoughts,
 )
@@ -110,8 +111,9 @@ class MessageMapping:
         lists = (calls, *(() if overlaps(attachments, named) else (attachments,)))
         item = (beside(paths.content, name) for name in ("type", "name", "arguments"))
         of_item = tuple(path for path in item if path in named or not overlaps(path, named))
-        self.text_paths = (*contents, *captions, *lists)
-        self.read_paths = tuple(dict.fromkeys((*mapped, *captions, *lists, *of_item, *paths_of(deleted))))
+        self.text_paths = tuple(dict.fromkeys(map(stored_path, (*contents, *captions, *lists))))
+        read = (*mapped, *captions, *lists, *of_item, *paths_of(deleted))
+        self.read_paths = tuple(dict.fromkeys(map(stored_path, read)))
         self._captions = [getter(path) for path in captions]
         self._calls = getter(calls)
         parent = paths.content.rpartition(".")[0]
@@ -329,6 +331,11 @@ class MessageMapping:
         if len(encoded) > LONGEST_ID:
             raise Unusable(f"{field} is longer than {LONGEST_ID} characters when encoded")
         return encoded
+
+
+def overlap(touched: str, mapped: str) -> bool:
+    """Tell whether a change of the field `touched` may change what stands at a mapped path."""
+    return touched == mapped or touched.startswith(mapped + ".") or mapped.startswith(touched + ".")
 
 
 def _itself(document: Document) -> Any:

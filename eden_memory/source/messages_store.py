@@ -15,11 +15,20 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.directory.listed_messages import MessageList, place_in_document
+from eden_memory.directory.listed_store import ListStore
 from eden_memory.directory.participants import BEGINS
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
-from eden_memory.mongo.document_fields import EPOCH_ENDS, EPOCH_UNITS, made_at, marked_if, moment_of
+from eden_memory.mongo.document_fields import (
+    EPOCH_ENDS,
+    EPOCH_UNITS,
+    made_at,
+    marked_if,
+    moment_of,
+    without_nested,
+)
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents, documents_by_id
 from eden_memory.names import Names
@@ -39,10 +48,16 @@ INBOX = "inbox"
 def message_paths(settings: Settings) -> FieldPaths:
     """Where a message's fields are in the application's documents."""
     fields = settings.messages
-    content, *otherwise = fields.contents
-    return FieldPaths(
-        fields.session_id, fields.role, content, fields.user_id, fields.created_at, tuple(otherwise)
-    )
+    named = (fields.session_id, fields.role, fields.user_id, fields.created_at, *fields.contents)
+    if fields.list is not None:
+        named = tuple(map(place_in_document, named))
+    session_id, role, user_id, created_at, content, *otherwise = named
+    return FieldPaths(session_id, role, content, user_id, created_at, tuple(otherwise))
+
+
+def message_list(settings: Settings, key: bytes) -> MessageList | None:
+    """How the messages of a document are told apart, where a document lists them; `key` makes digests."""
+    return None if settings.messages.list is None else MessageList(settings.messages, key)
 
 
 def message_mapping(settings: Settings) -> MessageMapping:
@@ -107,7 +122,7 @@ class CollectionReader:
         self._collection = client.get_database(database, codec_options=PLAIN).get_collection(
             collection, read_concern=ReadConcern("majority")
         )
-        self._project = dict.fromkeys(fields, 1)
+        self._project = dict.fromkeys(without_nested(list(fields)), 1)
         self._created_at, self._page, self._session = created_at, page, session
         self._since = None if since is None else rfc3339(since)
         self._wanted: dict[str, Any] = {} if since is None else {"$nor": _earlier(created_at, since)}
@@ -396,11 +411,14 @@ async def missing_messages(
     rows = memory[names[Message.COLLECTION]].find(query, {"text": 0}, sort=[("_id", 1)])
     found = [Message.model_validate(row, strict=False, extra="ignore") async for row in rows]
     missing: list[Message] = []
+    lists = ListStore(memory, names)
     for start in range(0, len(found), LOOKED_UP):
         part = found[start : start + LOOKED_UP]
-        there = messages.find({"_id": {"$in": [decode_id(message.id) for message in part]}}, {"_id": 1})
-        gone: Row = {"kind": "message", "target": {"$in": [message.id for message in part]}}
+        ids = [message.id for message in part]
+        there = messages.find({"_id": {"$in": list(map(decode_id, ids))}}, {"_id": 1})
+        gone: Row = {"kind": "message", "target": {"$in": ids}}
         marked = memory[names[ForgottenMark.COLLECTION]].find(gone, {"target": 1})
         known = {encode_id(row["_id"]) async for row in there} | {row["target"] async for row in marked}
+        known |= await lists.existing(messages, ids)
         missing += [message for message in part if message.id not in known]
     return missing

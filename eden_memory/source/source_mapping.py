@@ -13,7 +13,7 @@ from eden_memory.errors import describe
 from eden_memory.kafka.record import Outgoing
 from eden_memory.limits import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
 from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest, Unreadable
-from eden_memory.mongo.document_fields import Unusable, cut, text_of
+from eden_memory.mongo.document_fields import UnreadableJson, Unusable, cut, text_of
 from eden_memory.names import hashed, traceparent
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.documents import (
@@ -356,7 +356,17 @@ class SourceMapping:
     ) -> None:
         """Note that a document cannot become a record, and what it made the mapping raise."""
         reason = str(error) if isinstance(error, Unusable) else describe(error)
+        no_json = isinstance(document, Unreadable) and document.no_json
+        mapped.left_out["json"] += no_json or isinstance(error, UnreadableJson)
         mapped.unmapped.append(Unmapped(collection, document, reason, version, written))
+
+    def add_removed(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
+        """Add the tombstone of a message that its document lists no more; `document` names its session."""
+        if (message_id := self.message_id(document["_id"])) is not None:
+            session = self.message_mapping.session_id(document)
+            mapped.records.append(
+                self.message_mapping.tombstone(message_id, version, time, "deleted", session_id=session)
+            )
 
     def _deleted(self, mapped: Mapped, document: Document) -> None:
         if (key := self.key_of(document)) is not None:

@@ -148,6 +148,39 @@ class Position(Document):
     reread: RereadResult | None = None
     """The last `eden source reread` that ended."""
     saved_at: Moment | None = None
+    lists: Count = 0
+    """How often lists of messages were written: an older leader's write meets the claim of a newer one."""
+
+
+class MessageLists(Document):
+    """Which elements of an application's document are which messages, where a document lists them.
+
+    A long list has further rows, which hold `names` and `marks` alone.
+    """
+
+    COLLECTION: ClassVar[str] = "listed"
+
+    id: str = Field(alias="_id")
+    """The document's typed id; of a further row `/` and a number behind it."""
+    names: str
+    """The names of elements in their order, a line each: their typed ids, or a number and a keyed hash."""
+    marks: Bytes
+    """21 bytes of each element: 8 of a keyed digest (zeros: forgotten), 13 of the change that told it last."""
+    version: Version | None = None
+    """Of the newest change that the list holds."""
+    following: Count = 0
+    """The number of the next element without an id."""
+    outer: Bytes = b""
+    """Keyed digest of the mapped fields beside the list."""
+    reads: Bytes = b""
+    """Which fields the digests are of."""
+    parts: tuple[Count, ...] = ()
+    """The numbers of further rows, in the order of the list."""
+    gone: str = ""
+    """Elements that were removed, as in `names`, until that is final."""
+    gone_marks: Bytes = b""
+    deleted: Version | None = None
+    """When nothing was left of the list; the row goes once that is final."""
 
 
 class Lease(Document):

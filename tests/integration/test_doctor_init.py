@@ -30,7 +30,6 @@ from tests.unit.doctor.schemas_of_chats import (
     nested,
     rooms,
     thread,
-    turns,
     whatsapp,
 )
 from tests.unit.doctor.stored_chats import STORED_CHATS
@@ -181,54 +180,37 @@ async def test_doctor_proposes_what_readme_says(
     assert tomllib.loads(printed.stdout)["messages"] == tomllib.loads(written["toml"])["messages"]
 
 
-async def test_messages_that_are_json_text_are_found_and_refused_with_what_to_do(
+async def test_messages_that_are_json_text_are_found_and_mapped(
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
 ) -> None:
     await client[settings.mongodb.database]["message_store"].insert_many(many(history_json))
-    refused = await init("--write")
-    said = " ".join(refused.stderr.split())
-    assert refused.exit_code == 1
-    assert f"{settings.mongodb.database}.message_store: the newest" in said
-    assert "`History` holds JSON text" in said
-    assert "no path leads to `type`, `data.content` in it" in said
-    assert "Messages that are JSON text" in said
-    assert not (folder / "eden.toml").exists()
     environment = {**OF_HISTORY, "EDEN_KAFKA_BOOTSTRAP": settings.kafka.bootstrap}
     checked = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--json"], env=environment)
     (texts,) = [one for one in json.loads(checked.stdout)["findings"] if one["check"] == "message texts"]
     assert (texts["state"], "holds JSON text" in texts["what"]) == ("fail", True)
-
-
-async def test_a_field_beside_the_json_is_mapped_as_the_documentation_says(
-    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
-) -> None:
-    messages = client[settings.mongodb.database]["message_store"]
-    await messages.insert_many(many(history_json))
-    async for row in messages.find():
-        await messages.update_one({"_id": row["_id"]}, {"$set": {"message": json.loads(row["History"])}})
-    found = tomllib.loads((await init()).stdout)["messages"]
+    written = await init("--write")
+    assert written.exit_code == 0, written.output
+    found = tomllib.loads((folder / "eden.toml").read_text())["messages"]
     assert (found["session_id"], found["role"], found["content"]) == (
         "SessionId",
-        "message.type",
-        "message.data.content",
+        "History::json.type",
+        "History::json.data.content",
     )
 
 
-async def test_several_messages_in_a_document_are_said_to_be_unmappable(
+async def test_several_messages_in_a_document_are_mapped_as_a_list(
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
 ) -> None:
     messages = [one["History"] for one in many(history, 6)]
     await client[settings.mongodb.database]["chats"].insert_one({"sessionId": "s1", "messages": messages})
-    unasked = (await init()).exception
-    assert isinstance(unasked, EdenError)
-    assert "chats holds several messages in each document (`messages`)" in unasked.what
-    named = await init("--collection", "chats", "--write")
-    assert named.exit_code == 1
-    assert "`messages` lists several messages in each document" in " ".join(named.stderr.split())
-    await client[settings.mongodb.database]["growing"].insert_many(many(turns))
-    beside = await init("--collection", "growing", "--write")  # a text beside the list makes it no message
-    assert (beside.exit_code, (folder / "eden.toml").exists()) == (1, False)
-    assert "`messages` lists several messages in each document" in " ".join(beside.stderr.split())
+    written = await init("--write")
+    assert written.exit_code == 0, written.output
+    found = tomllib.loads((folder / "eden.toml").read_text())["messages"]
+    assert (found["list"], found["session_id"], found["content"]) == (
+        "messages",
+        "sessionId",
+        "messages.data.content",
+    )
 
 
 async def test_of_two_readings_none_is_written_unless_somebody_chooses(

@@ -23,7 +23,7 @@ from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.events.base import Event
-from eden_memory.settings import Settings
+from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.stages.publishing import partition_for
 from tests.awaiting import SOON, until
 
@@ -291,7 +291,13 @@ async def tailer_process(settings: Settings, log: Path, *options: str) -> AsyncG
 def _environment(settings: Settings) -> dict[str, str]:
     assert settings.mongodb.uri is not None
     assert settings.kafka.bootstrap is not None
+    messages, default = settings.messages, MessagesSettings()
+    paths = ("list", "session_id", "user_id", "role", "content", "created_at")
+    mapped = {
+        name: getattr(messages, name) for name in paths if getattr(messages, name) != getattr(default, name)
+    }
     return {
+        **{f"EDEN_MESSAGES_{name.upper()}": path for name, path in mapped.items()},
         "EDEN_MONGODB_URI": settings.mongodb.uri.get_secret_value(),
         "EDEN_MONGODB_DATABASE": settings.mongodb.database,
         "EDEN_SOURCE_DATABASE": settings.source_database,

@@ -3,6 +3,7 @@
 `docs/reference/stored-chats.md` is made from these rows.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,8 +11,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bson import Int64, ObjectId
-
-from tests.unit.doctor.schemas_of_chats import history_json
 
 Row = dict[str, Any]
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,10 +39,18 @@ class StoredChat:
     asks: bool = False
     """Whether two readings fit, of which the first is right."""
     not_read: Sequence[str] = field(default=())
+    listed: Callable[[int, list[Row]], Row] | None = None
+    """Makes the document of a session from its number and its messages; None: each message is a document."""
+    dated: bool = True
+    """Whether its messages say when they were written."""
 
     def documents(self) -> list[Row]:
         """Return four sessions of ten messages, in which user and agent take turns."""
-        return [row for row, _ in self._made()]
+        rows = [row for row, _ in self._made()]
+        if self.listed is None:
+            return rows
+        starts = range(0, len(rows), EACH)
+        return [self.listed(number, rows[start : start + EACH]) for number, start in enumerate(starts)]
 
     def said(self) -> list[Said | None]:
         """Return what is to become of each document; None: nothing."""
@@ -291,17 +298,108 @@ WHATSAPP = [
 ]
 
 
-def _array(number: int) -> Row:
-    said = [{"role": "user", "content": f"Is boat {number} ready?"}, {"role": "assistant", "content": "Yes."}]
+def _plain_bot(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    role, user = "user" if users else "assistant", f"s.{_user(number)}"
+    return {"role": role, "content": text, "ts": at}, Said(role, user, text)
+
+
+def _plain_bots(number: int, rows: list[Row]) -> Row:
+    user = _user(number * EACH)
+    return {"_id": _object_id(number * EACH), "userId": user, "messages": rows, "updatedAt": BEGAN}
+
+
+def _chat_ui(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    role = "user" if users else "assistant"
+    row: Row = {
+        "id": str(UUID(int=number)),
+        "from": role,
+        "content": text,
+        "createdAt": at,
+        "updatedAt": at,
+        "ancestors": [],
+        "children": [],
+        **({"files": []} if users else {"updates": [], "interrupted": False}),
+    }
+    return row, Said(role, f"o.{_chat_ui_user(number)}", text)
+
+
+def _chat_ui_user(number: int) -> ObjectId:
+    return ObjectId(f"{700 + USERS.index(_user(number)):024x}")
+
+
+def _chat_uis(number: int, rows: list[Row]) -> Row:
     return {
-        "_id": _object_id(number),
-        "userId": _user(number),
-        "messages": [{**one, "ts": BEGAN} for one in said],
+        "_id": _object_id(number * EACH),
+        "title": "🚤 About boats",
+        "model": "meta-llama/Llama-3.3-70B-Instruct",
+        "preprompt": "",
+        "rootMessageId": rows[0]["id"],
+        "messages": rows,
+        "userId": _chat_ui_user(number * EACH),
+        "userAgent": "Mozilla/5.0",
+        "createdAt": BEGAN,
+        "updatedAt": BEGAN,
     }
 
 
-def _json_text(number: int) -> Row:
-    return {"_id": _object_id(number), **history_json(number)}
+def _langchain_js(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    data: Row = {"content": text, "additional_kwargs": {}, "response_metadata": {}}
+    more: Row = {} if users else {"tool_calls": [], "invalid_tool_calls": []}
+    row: Row = {"type": "human" if users else "ai", "data": {**data, **more}}
+    return row, Said("user" if users else "assistant", None, text)
+
+
+def _langchain_js_session(number: int, rows: list[Row]) -> Row:
+    return {"_id": _object_id(number * EACH), "sessionId": f"session-{number}", "messages": rows}
+
+
+def _langchain(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    kind = "human" if users else "ai"
+    data: Row = {
+        "content": text,
+        "additional_kwargs": {},
+        "response_metadata": {},
+        "type": kind,
+        "name": None,
+    }
+    history = json.dumps({"type": kind, "data": {**data, "id": None}})
+    row = {"_id": _object_id(number), "SessionId": f"session-{number // EACH}", "History": history}
+    return row, Said("user" if users else "assistant", None, text)
+
+
+def _mastra(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    role, parts = "user" if users else "assistant", [{"type": "text", "text": text}]
+    tool: Row = {
+        "type": "tool-invocation",
+        "toolInvocation": {"state": "result", "toolName": "tides", "args": {}},
+    }
+    content: Row = {"format": 2, "parts": parts if users else [{"type": "step-start"}, tool, *parts]}
+    row: Row = {
+        "_id": _object_id(number),
+        "id": str(UUID(int=number)),
+        "thread_id": f"thread-{number // EACH}",
+        "content": json.dumps({**content, "content": text} if users else content),
+        "role": role,
+        "type": "v2",
+        "createdAt": at,
+        "resourceId": _user(number),
+    }
+    said = text if users else f"{text}\n[call: tides]"
+    return row, Said(role, f"s.{_user(number)}", said)
+
+
+def _agents_sdk(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
+    role = "user" if users else "assistant"
+    part: Row = {"type": "output_text", "text": text, "annotations": []}
+    item: Row = (
+        {"role": "user", "content": text} if users else {"type": "message", "role": role, "content": [part]}
+    )
+    row: Row = {
+        "_id": _object_id(number),
+        "session_id": f"s{number // EACH}",
+        "message_data": json.dumps(item),
+    }
+    return {**row, "created_at": at}, Said(role, None, text)
 
 
 def _question(number: int) -> Row:
@@ -319,16 +417,6 @@ class UnreadChat(NamedTuple):
 
 UNREAD_CHATS = (
     UnreadChat(
-        "A document with an array of messages (LangChain.js, n8n, HF chat-ui, AutoGen)",
-        _array,
-        "`messages` lists several messages in each document",
-    ),
-    UnreadChat(
-        "A message as JSON text (LangChain's `MongoDBChatMessageHistory`)",
-        _json_text,
-        "`History` holds JSON text",
-    ),
-    UnreadChat(
         "Two speakers in a document (`{question, answer}`)",
         _question,
         "each document holds what two speakers said (`question`, `answer`)",
@@ -336,6 +424,85 @@ UNREAD_CHATS = (
 )
 
 STORED_CHATS = (
+    StoredChat(
+        "A bot's document with a list (`{_id, userId, messages: [{role, content, ts}]}`)",
+        _plain_bot,
+        {
+            "list": "messages",
+            "session_id": "_id",
+            "role": "messages.role",
+            "content": "messages.content",
+            "user_id": "userId",
+            "created_at": "messages.ts",
+        },
+        listed=_plain_bots,
+    ),
+    StoredChat(
+        "HF chat-ui",
+        _chat_ui,
+        {
+            "list": "messages",
+            "session_id": "_id",
+            "role": "messages.from",
+            "content": "messages.content",
+            "user_id": "userId",
+            "created_at": "messages.createdAt",
+        },
+        not_read=("`files`", "which answer was chosen of several: all count"),
+        listed=_chat_uis,
+    ),
+    StoredChat(
+        "LangChain.js and n8n",
+        _langchain_js,
+        {
+            "list": "messages",
+            "session_id": "sessionId",
+            "role": "messages.type",
+            "content": "messages.data.content",
+            "roles": {"ai": "assistant", "human": "user"},
+        },
+        not_read=(
+            "the user: write the id into the document",
+            "the time: existing messages count as written now",
+        ),
+        listed=_langchain_js_session,
+        dated=False,
+    ),
+    StoredChat(
+        "LangChain's `MongoDBChatMessageHistory` (JSON text)",
+        _langchain,
+        {
+            "session_id": "SessionId",
+            "role": "History::json.type",
+            "content": "History::json.data.content",
+            "created_at": "_id",
+            "roles": {"ai": "assistant", "human": "user"},
+        },
+        not_read=("the user: write the id into the document",),
+    ),
+    StoredChat(
+        "Mastra (JSON text)",
+        _mastra,
+        {
+            "session_id": "thread_id",
+            "role": "role",
+            "content": ["content::json.parts", "content::json.content"],
+            "user_id": "resourceId",
+            "created_at": "createdAt",
+        },
+        not_read=("messages of version 1, which are no JSON",),
+    ),
+    StoredChat(
+        "Items of the OpenAI Agents SDK as JSON text (`{session_id, message_data}`)",
+        _agents_sdk,
+        {
+            "session_id": "session_id",
+            "role": "message_data::json.role",
+            "content": "message_data::json.content",
+            "created_at": "created_at",
+        },
+        not_read=("the user: write the id with each item",),
+    ),
     StoredChat(
         "LibreChat",
         _librechat,

@@ -31,13 +31,14 @@ def _rows() -> Iterator[str]:
 
 def _fields(chat: StoredChat) -> str:
     names = ("session_id", "role", "content", "user_id", "created_at")
+    listed = f"`list` is `{chat.messages['list']}`: " if "list" in chat.messages else ""
     values: list[str | list[str]] = [chat.messages.get(name) or [] for name in names]
     shown = [
         " or ".join(f"`{path}`" for path in ([value] if isinstance(value, str) else value))
         for value in values
     ]
     asks = ". It asks who the agent is" if chat.asks else ""
-    return ", ".join(text or "none" for text in shown) + asks
+    return listed + ", ".join(text or "none" for text in shown) + asks
 
 
 if __name__ == "__main__":

@@ -225,7 +225,8 @@ def test_without_a_session_or_a_text_nothing_can_be_mapped() -> None:
 def test_a_list_of_turns_is_no_content_and_a_list_of_parts_is() -> None:
     documents = many(turns)
     assert turn_lists(documents) == ["messages"]
-    assert propose(without(documents, "lastMessage")).content is None
+    found = propose(without(documents, "lastMessage"))
+    assert (found.listed, found.content, found.session_id) == ("messages", "messages.text", "chatId")
     mapped = Settings(messages={"session_id": "chatId", "content": "messages", "user_id": "userId"})  # pyright: ignore
     (texts,) = [one for one in judge_documents(documents, mapped) if one.check == "message texts"]
     assert (texts.state, "lists several messages in each document" in texts.what) == ("fail", True)

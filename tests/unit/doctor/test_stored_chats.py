@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory.cli.doctor import FoundMapping, proposal_findings
 from eden_memory.doctor.known_shapes import known_shape
-from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents
+from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents, messages_in
 from eden_memory.doctor.mapping_proposal import propose
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
@@ -52,7 +52,8 @@ def test_the_first_proposal_is_right_and_in_doubt_it_asks(chat: StoredChat) -> N
 def test_message_author_time_and_role_are_read_right(chat: StoredChat) -> None:
     settings = Settings(messages=MessagesSettings(collection="chats", **chat.messages))
     mapping, documents = message_mapping(settings), chat.documents()
-    for number, (document, said) in enumerate(zip(documents, chat.said(), strict=True)):
+    messages = messages_in(documents, settings)
+    for number, (document, said) in enumerate(zip(messages, chat.said(), strict=True)):
         result = mapped(change(number, "insert", document), messages=mapping)
         assert not result.unmapped
         found = [
@@ -60,7 +61,8 @@ def test_message_author_time_and_role_are_read_right(chat: StoredChat) -> None:
             for event in map(recorded, result.records)
             if not mapping.is_deleted(document)
         ]
-        assert found == ([] if said is None else [(said, moment_of_number(number))]), document
+        moment = moment_of_number(number) if chat.dated else None
+        assert found == ([] if said is None else [(said, moment)]), document
     states = {finding.check: finding.state for finding in judge_documents(documents, settings)}
     assert "fail" not in states.values(), states
 

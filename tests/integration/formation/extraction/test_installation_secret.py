@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from eden_memory.formation.secret_store import BYTES, installation_secret
+from eden_memory.directory.secret_store import BYTES, installation_secret
 from eden_memory.names import Names
 from tests.integration.formation.extraction.extraction_kit import Kit
 from tests.names import NAMES
