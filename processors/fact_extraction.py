@@ -32,7 +32,7 @@ from eden_memory.formation.window_question import (
 from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
-from eden_memory.models.question import Answered, LanguageModel, Prompt
+from eden_memory.models.question import LanguageModel, Prompt
 from eden_memory.schemas.answers import ExtractedFacts, ExtractedMemory
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FormationRequested
@@ -147,8 +147,7 @@ class FactExtraction:
         answered = await self._questions.ask_together(question, prompt, shortcoming)
         if answered is None:
             return None
-        facts = Answered(ExtractedFacts(facts=answered.value.facts), answered.call, answered.provider)
-        return taken_from(question, facts, len(answered.value.reflections))
+        return taken_from(question, answered, ExtractedFacts(facts=answered.value.facts))
 
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
@@ -183,7 +182,7 @@ class FactExtraction:
             for item in stated:
                 if item.scope in past:
                     assignment.leave_out("expired", item.sources)
-            call = shared_call(answered.call, len(assigned) + answers.beside)
+            call = shared_call(answered.call, answers.stated or len(assigned))
             numbered = enumerate(assigned, answers.first + len(facts))
             facts += [_fact(item, number, question.window, call) for number, item in numbered]
         count_extracted(STAGE, len(facts), assignment.counts)
@@ -194,7 +193,7 @@ class FactExtraction:
                 "not_shared": tuple(assignment.dropped),
                 "left_out": tuple(assignment.left_out),
                 "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
-                "call": answers.call and shared_call(answers.call, len(facts) + answers.beside),
+                "call": answers.call and shared_call(answers.call, answers.stated or len(facts)),
             }
         )
         return answers.decision([extracted, *proposals_of(extracted)], question.delivery)

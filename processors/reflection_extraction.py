@@ -39,7 +39,7 @@ from eden_memory.formation.window_question import (
 from eden_memory.limits import STANDARD, FormationLimits
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
-from eden_memory.models.question import Answered, KeptAnswers, LanguageModel, Prompt
+from eden_memory.models.question import KeptAnswers, LanguageModel, Prompt
 from eden_memory.schemas.answers import ExtractedMemory, StatedReflections
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.provenance import Call, newest_said
@@ -129,10 +129,8 @@ class ReflectionExtraction:
         kept = await self._kept.answered(call.call_id, ExtractedMemory)
         if kept is None or kept.shown != question.transcript.shown:
             return None  # a message that it showed was forgotten since
-        both = kept.answered.value
-        reflections = StatedReflections(reflections=both.reflections)
-        answered = Answered(reflections, kept.answered.call, kept.answered.provider)
-        return taken_from(question, answered, len(both.facts))
+        reflections = StatedReflections(reflections=kept.answered.value.reflections)
+        return taken_from(question, kept.answered, reflections)
 
     async def _formed(
         self, question: WindowQuestion, answers: WindowAnswers[StatedReflections], fence: str
@@ -146,7 +144,7 @@ class ReflectionExtraction:
         for answered in answers.answers:
             judge = await self._questions.may_judge(answered)
             assigned = assignment.assign(answered.value.reflections, marks, judge=judge)
-            call = shared_call(answered.call, len(assigned) + answers.beside)
+            call = shared_call(answered.call, answers.stated or len(assigned))
             for item in assigned:
                 position = answers.first + by_scope[item.scope.key]
                 by_scope[item.scope.key] += 1

@@ -288,7 +288,7 @@ async def _question(
             if judge_name(question) is not None:
                 scores["judge"], judging = await judge(models, question, answer, plan.judge or plan.reader)
         except (ProviderError, PermanentError) as error:
-            failed = type(error).__name__
+            scores, failed = {}, type(error).__name__
     return QuestionResult(
         conversation=where.id,
         question=question.id,

@@ -235,7 +235,7 @@ def _beam_question(name: str, question: str, at: datetime, category: str, asked:
 
 def _numbers(sources: Any) -> set[str]:
     """Return the ids in a number, a list or an object, however deep."""
-    if isinstance(sources, int):
+    if isinstance(sources, int | str):
         return {str(sources)}
     if isinstance(sources, dict):
         return _numbers(list(sources.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

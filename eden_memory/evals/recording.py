@@ -97,6 +97,8 @@ async def recorded(name: str, setup: EvalSetup, budgets: tuple[int, ...]) -> Sys
     folder.mkdir(parents=True)
     async with adapter(EvalSetup(own, setup.models, folder, setup.dataset, setup.note)) as system:
         record = await _recorded(name, digest, system, setup, budgets)
+    if kept is not None and not record.formed:  # its calls were answered from the folder now
+        record = record.model_copy(update={"spent": kept.spent})
     write_text(path, record.model_dump_json())
     return record
 

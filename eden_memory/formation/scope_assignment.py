@@ -85,6 +85,11 @@ class Scopes:
         """The instructions of the first scope's own: it stands alone then."""
         return next((limits.extraction_prompt for limits in self.limits.values()), None)
 
+    @property
+    def asks_together(self) -> bool:
+        """Return whether one call asks for all of them: none has instructions of its own."""
+        return all(limits.extraction_prompt is None for limits in self.limits.values())
+
     def words(self, most: int) -> dict[str, int]:
         """Return the word limit of an item by scope key: a stream's own limit, else `most`."""
         return {scope.key: limits.item_words or most for scope, limits in self.limits.items()}

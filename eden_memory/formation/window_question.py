@@ -227,8 +227,8 @@ class WindowAnswers(Generic[A]):
     """The number of the first item."""
     failed: str | None = None
     """Why parts of it have no answer."""
-    beside: int = 0
-    """Items of the other kind that the same call brought, which share its cost."""
+    stated: int | None = None
+    """Facts and reflections of the one call that brought both: all of them share its cost."""
 
     @property
     def call(self) -> Call | None:
@@ -323,8 +323,13 @@ class WindowQuestions:
     async def ask_together(
         self, question: WindowQuestion, prompt: Prompt, check: Check[ExtractedMemory]
     ) -> Answered[ExtractedMemory] | None:
-        """Return the facts and reflections of a window from one call; None after two invalid answers."""
+        """Return the facts and reflections of a window from one call; None after two invalid answers.
+
+        None, too, where a call for the facts alone was answered before a crash: it is paid for.
+        """
         part = question.part(TOGETHER, question.scopes.all, question.every)
+        if _is_valid(await self._model.earlier(question.asking.unit)):
+            return None
         try:
             return await self._model.ask(prompt, ExtractedMemory, replace(part.asking, splits=True), check)
         except Splits:
@@ -338,8 +343,8 @@ class WindowQuestions:
         limited = Scopes.of(
             window.scopes, streams, self._limits, kind="reflections", of_authors=of_authors(window)
         )
-        own = (limited.own_prompt, question.scopes.own_prompt)
-        if "reflections" not in window.forms or own != (None, None) or limited.model != question.scopes.model:
+        together = limited.asks_together and question.scopes.asks_together
+        if "reflections" not in window.forms or not together or limited.model != question.scopes.model:
             return None
         return replace(question, scopes=limited)
 
@@ -403,11 +408,12 @@ class WindowQuestions:
         return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
 
 
-def taken_from(question: WindowQuestion, answered: Answered[A], beside: int) -> WindowAnswers[A]:
-    """Return the items of one kind from an answer that holds both; `beside`: how many of the other kind."""
+def taken_from(question: WindowQuestion, both: Answered[ExtractedMemory], value: A) -> WindowAnswers[A]:
+    """Return the items of one kind, `value`, from an answer that holds both."""
     part = question.part(TOGETHER, question.scopes.all, question.every)
     first = question.delivery.sent_again * NUMBERS_OF_A_TRY + 1
-    return WindowAnswers([part.of_window(answered)], first, beside=beside)
+    stated = len(both.value.facts) + len(both.value.reflections)
+    return WindowAnswers([part.of_window(Answered(value, both.call, both.provider))], first, stated=stated)
 
 
 async def known_of_window(window: Window, streams: Streams, snapshots: Snapshots) -> dict[str, Snapshot]:

@@ -72,13 +72,13 @@ Scopes = Annotated[
 Queries = Annotated[
     Sequence[str] | str,
     AtDoors(list[Annotated[str, Field(min_length=1, max_length=2_000)]]),
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
     Field(
         min_length=1,
         max_length=MOST_QUERIES,
         validation_alias=AliasChoices("queries", "query"),
         description="1 to 3 different phrasings or parts of one question; also named `query`, and one may be a text",
     ),
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
 ]
 SearchedScopes = Annotated[
     Sequence[ScopeKind] | None,

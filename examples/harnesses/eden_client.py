@@ -21,7 +21,7 @@ from urllib.parse import quote
 from .base_client import BaseApiClient, env_int, env_str, iter_batches
 
 AT_ONCE = 100
-CHARACTERS = 500_000
+CHARACTERS = 150_000
 """Of messages in one request: it may have a megabyte."""
 UNDER_WAY = {"not read", "not_recorded", "waiting", "waits_for_document", "over_budget", "being_formed"}
 ROLES = {"user", "assistant", "tool", "system"}

@@ -82,7 +82,7 @@ def document_of(app: FastAPI) -> Schema:
         schemas.pop(unused, None)
     document["security"] = [{"bearer": []}, {"header": []}, {}]
     for path, operation in _operations(document):
-        if path.startswith(("/v1/agents", "/v1/users", "/v1/receipts")):
+        if path.startswith(("/v1/agents", "/v1/users", "/v1/receipts", "/v1/webhooks")):
             operation["responses"] |= {str(status): _ref(status) for status in ERRORS}
     _context(document["paths"][CONTEXT]["get"]["responses"])
     _content(document, "/v1/agents/{agent}/events", "text/event-stream", {"type": "string"})

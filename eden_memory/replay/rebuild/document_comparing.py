@@ -131,8 +131,8 @@ class ComparedMemories:
         default_factory=dict[tuple[str, str], DocumentDifference]
     )
     """By collection and id."""
-    beyond: int = 0
-    """Documents that differ and are not in `differing`."""
+    beyond: Counter[str] = field(default_factory=Counter[str])
+    """Documents that differ and are not in `differing`, by collection."""
 
     def take(self, collection: str, name: str, live: Shown | None, rebuilt: Shown | None) -> None:
         """Compare a document for the first time."""
@@ -141,7 +141,7 @@ class ComparedMemories:
         if found is not None and len(self.differing) < MOST_DIFFERENT:
             self.differing[collection, name] = found
         else:
-            self.beyond += found is not None
+            self.beyond[collection] += found is not None
 
     def again(self, collection: str, name: str, live: Shown | None, rebuilt: Shown | None) -> None:
         """Compare a differing document once more."""

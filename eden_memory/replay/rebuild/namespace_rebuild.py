@@ -89,7 +89,7 @@ class RebuildVerdict:
     @property
     def differing(self) -> int:
         """The number of documents that differ."""
-        return len(self.compared.differing) + self.compared.beyond
+        return len(self.compared.differing) + self.compared.beyond.total()
 
     @property
     def equal(self) -> bool:
@@ -98,7 +98,7 @@ class RebuildVerdict:
 
     def lines(self) -> list[str]:
         """Return the documents that were compared, those that differ, and the verdict, for people."""
-        differ = Counter(name for name, _ in self.compared.differing)
+        differ = Counter(name for name, _ in self.compared.differing) + self.compared.beyond
         lines = [
             f"{name}: {count:,} compared, " + (f"{differ[name]:,} DIFFERENT" if differ[name] else "equal")
             for name, count in self.compared.counts.items()

@@ -304,7 +304,10 @@ def kept_stages(changed: Set[str], *, one_at_a_time: bool) -> Set[str]:
 def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, str]]) -> set[str]:
     """Return stages that ask another model, other words or on other grounds than before."""
     current = prompts.versions(short=own.models.prompts == "short")
-    changed = {stage for stage, prompt in prompted if prompt not in current}
+    recorded = set(prompted)
+    changed = {stage for stage, prompt in recorded if prompt not in current}
+    if own.formation_limits.one_call or (FACTS, prompts.MEMORY_EXTRACTION) in recorded:
+        changed.add(FACTS)  # its prompt holds memory, or did
     changed |= other_models(live, own)
     if live.models.effort != own.models.effort:
         changed |= ALL

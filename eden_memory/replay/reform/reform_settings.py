@@ -103,10 +103,10 @@ def selected(asked: ReformAsked) -> str:
 STREAMS = "streams"
 GROUPS = ("windows", "models", "memory", "limits")
 
-ALONE = ("llm", "embedder")
+ALONE = ("llm", "embedder", "formation_calls")
 
 HINT = (
-    "A reform may have its own windows.*, models.*, memory.*, limits.*, llm and embedder: "
+    "A reform may have its own windows.*, models.*, memory.*, limits.*, llm, embedder and formation_calls: "
     "docs/reference/settings.md."
 )
 

@@ -20,6 +20,7 @@ from eden_memory.stages.stage import Decision, Emit, Erase
 from tests.unit.context.parts import stored_snapshot
 from tests.unit.formation.extraction.windows import (
     AGENT,
+    AGENT_SCOPE,
     FENCE,
     FORMATION,
     SESSION_SCOPE,
@@ -117,7 +118,7 @@ async def test_one_call_brings_facts_and_reflections_and_is_paid_once_also_after
     calls = [item.call for item in (*formed, *proposed.facts) if item.call]
     assert {call.prompt for call in calls} == {prompts.MEMORY_EXTRACTION}
     assert len({call.call_id for call in calls}) == 1
-    assert {call.items for call in calls} == {3, 4}, "each item bears its share of the whole call"
+    assert {call.items for call in calls} == {4}, "all that the call stated share its cost"
     assert (await pipeline.facts(), await pipeline.reflections(facts)) == (facts, formed)
     assert pipeline.provider.answers == [ExtractedMemory]
 
@@ -149,7 +150,7 @@ async def test_after_a_message_is_forgotten_reflections_are_asked_for_without_it
 
 
 async def test_a_scope_with_a_prompt_of_its_own_has_two_calls() -> None:
-    pipeline = Pipeline(window(), Provider())
+    pipeline = Pipeline(talk("I work in Lisbon now.", scopes=(AGENT_SCOPE, *BOTH)), Provider())
     own = Stream(_id="user", agent_id=AGENT, scope="user", extraction_prompt="{words} words.")
     pipeline.kept.streams["user"] = own
     await pipeline.facts()
