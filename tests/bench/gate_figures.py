@@ -406,6 +406,13 @@ BENCHES = (
             Figure("OpenAI, new memory: full_price_per_1000", "at full price per 1,000 messages, new memory"),
             Figure("OpenAI, grown memory: full_price_per_1000", "the same, grown memory"),
             Figure("OpenAI, new memory: full_price_per_fact", "the same per remembered fact, new memory"),
+            Figure(
+                "OpenAI, new memory, one call: full_price_per_1000", "at full price, one call for both kinds"
+            ),
+            Figure(
+                "OpenAI, new memory, one call: calls_per_1000",
+                "calls per 1,000 messages, one call for both kinds",
+            ),
         ),
     ),
 )
