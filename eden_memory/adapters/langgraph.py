@@ -107,8 +107,9 @@ class EdenStore(BaseStore):
                 found.append(SearchItem(**_fields(op.namespace_prefix, fact), score=fact.score))
             return [item for item in found if _matches(item.value, wanted)][op.offset : last]
         cursor: str | None = None
+        limit = MOST_LISTED if wanted else min(last, MOST_LISTED)
         while len(found) < last:
-            page = await self._service.list_facts(user=user, scopes=kinds, limit=MOST_LISTED, cursor=cursor)
+            page = await self._service.list_facts(user=user, scopes=kinds, limit=limit, cursor=cursor)
             items = (
                 SearchItem(**_fields(op.namespace_prefix, fact)) for fact in page.items if self._holds(fact)
             )

@@ -324,13 +324,16 @@ class RenderedContexts:
         """
         self._reading.discard(reading)
         asked, elapsed = reading.asked, self._elapsed()
+        if self._kept.get(asked) is context:
+            self._outdated(
+                asked, context
+            )  # by the tags of what it shows: another read may have finished first
         if not context.xml or context.recent.messages != recent.messages or elapsed >= context.render_again:
             context.recent = recent
             self._render(context, render)
         if not context.until:
             self._keep(reading, context)
         if self._kept.get(asked) is context:
-            self._outdated(asked, context)
             context.recent = recent
             missed = bool(recent.tags) and (reading.any_message or bool(reading.messages & recent.tags))
             if recent.seconds and not missed:
@@ -358,7 +361,7 @@ class RenderedContexts:
             own = changed.id if tag.startswith("user:") and changed.what == "author" else None
             for asked in tuple(self._by_message.get(tag, ())):
                 if own is None or asked.session_id != own:
-                    self._outdated(asked, self._kept[asked])
+                    self._outdated(asked, self._kept.get(asked))
             for reading in self._reading:
                 if own is None or reading.asked.session_id != own:
                     reading.messages.add(tag)
@@ -378,7 +381,7 @@ class RenderedContexts:
 
     def _messages_outdated(self) -> None:
         for asked in {asked for having in self._by_message.values() for asked in having}:
-            self._outdated(asked, self._kept[asked])
+            self._outdated(asked, self._kept.get(asked))
         for reading in self._reading:
             reading.any_message = True
 
@@ -399,14 +402,16 @@ class RenderedContexts:
         context.xml = render(context.view, now, (), context.recent.messages)
         context.render_again = self._elapsed() + _rendered_for(context.view, now)
 
-    def _outdated(self, asked: Asker, kept: CachedContext) -> None:
+    def _outdated(self, asked: Asker, kept: CachedContext | None) -> None:
+        if kept is None:
+            return
         kept.is_current = False
         _untag(self._by_message, asked, kept.recent.tags)
 
     def _drop(self, asked: Asker) -> None:
         kept = self._kept.pop(asked, None)
+        self._outdated(asked, kept)
         if kept is not None:
-            self._outdated(asked, kept)
             _untag(self._by_tag, asked, _tags(asked, kept.view))
 
 

@@ -32,6 +32,8 @@ OPEN_SECONDS, AGAIN_SECONDS = 12.0, 1.0
 REST_SECONDS, SHORT_REST_SECONDS = 0.1, 0.02
 What = Literal["scope", "session", "state", "user", "author", "message", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
+REPLACED = ["drop", "rename"]
+"""Of a whole collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +180,20 @@ def _looked_up(database: str, followed: Sequence[_Followed], rest: float) -> Fee
 def _feed_of(database: str, followed: Sequence[_Followed]) -> Feed:
     by_collection = {of.collection: of.changes for of in followed}
     conditions = [_and({"$eq": ["$ns.coll", of.collection]}, of.matters) for of in followed]
-    kinds = {"operationType": {"$in": [*WRITTEN, "delete"]}, "$expr": {"$or": conditions}}
+    named = {"$in": list(by_collection)}
+    kinds = [
+        {"operationType": {"$in": [*WRITTEN, "delete"]}, "$expr": {"$or": conditions}},
+        {"operationType": {"$in": REPLACED}, "$or": [{"ns.coll": named}, {"to.coll": named}]},
+    ]
     fields = [f"fullDocument.{root}" for of in followed for root in _roots(of.fields)]
     shown = dict.fromkeys(("operationType", "documentKey", "ns", *fields), 1)
 
     def changed(event: Mapping[str, Any]) -> Iterable[ContextChange]:
+        if event["operationType"] in REPLACED:
+            return [ContextChange("everything")]
         return by_collection[event["ns"]["coll"]](event)
 
-    return Feed(database, [{"$match": kinds}, {"$project": shown}], changed)
+    return Feed(database, [{"$match": {"$or": kinds}}, {"$project": shown}], changed)
 
 
 def _messages(settings: Settings) -> _Followed:

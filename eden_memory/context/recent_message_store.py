@@ -146,9 +146,9 @@ class RecentMessages:
     async def shown(self, asked: Asker, view: VisibleMemory, readings: Readings | None = None) -> Recent:
         """Return the messages of the asker's other sessions that a context shows; none where the asker may see none.
 
-        They come from sessions of the same agent in which the asker was always alone. If they cannot be read in a
-        second, the answer is given without them, and the log says why. `readings`: shared by several askers; who
-        gives up ends nobody else's reading.
+        They come from sessions of the same agent in which the asker was always alone. If reading their sessions or
+        them takes more than a second, the answer is given without them, and the log says why. `readings`: shared by
+        several askers; who gives up ends nobody else's reading.
         """
         return await self._found(asked, view, {} if readings is None else readings, whole=False)
 
@@ -158,10 +158,10 @@ class RecentMessages:
         user, now = asked.user_id or "", self._clock()
         since = now - self._kept
         try:
-            async with self._slots, asyncio.timeout(MOST_SECONDS):
-                with RECENT_SECONDS.time():
-                    self._begin(shared, user, since)
-                    named: dict[str, str] = await asyncio.shield(shared[user])
+            with RECENT_SECONDS.time():
+                self._begin(shared, user, since)
+                named: dict[str, str] = await asyncio.shield(shared[user])
+                async with self._slots, asyncio.timeout(MOST_SECONDS):
                     sessions = tuple(name for name in named if name != asked.session_id)[:MOST_SESSIONS]
                     what = asked.agent_id, user, sessions
                     if what not in shared:
@@ -184,8 +184,12 @@ class RecentMessages:
 
     def _begin(self, shared: Readings, user: str, since: datetime) -> None:
         if user not in shared:
-            shared[user] = asyncio.create_task(self._written.sessions_of(user, since))
+            shared[user] = asyncio.create_task(self._sessions_of(user, since))
             shared[user].add_done_callback(_heard)
+
+    async def _sessions_of(self, user: str, since: datetime) -> dict[str, str]:
+        async with self._slots, asyncio.timeout(MOST_SECONDS):
+            return await self._written.sessions_of(user, since)
 
     async def are_due(self, session_id: str) -> bool:
         """Tell whether the messages of a session that no window holds yet make one at this moment.

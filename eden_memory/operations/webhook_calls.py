@@ -120,7 +120,7 @@ async def _checked(url: str, *, allow_private: bool) -> str:
         await addresses_of(checked, allow_private=allow_private)
     except PrivateAddress as error:
         raise Invalid(error.what, error.hint) from None
-    except (OSError, UnicodeError):
+    except OSError:
         pass
     return str(checked)
 

@@ -21,6 +21,8 @@ SECONDS = 15.0
 MOST_ADDRESSES = 4
 TIMEOUT = httpx2.Timeout(SECONDS, connect=SECONDS / MOST_ADDRESSES)
 PLAIN = {"content-type": "application/json", "user-agent": "eden-memory"}
+UNICAST = ip_network("2000::/3")
+"""All IPv6 addresses of the internet."""
 NAT64 = ip_network("64:ff9b::/96")
 TUNNELS = (ip_network("2002::/16"), ip_network("2001::/32"))
 """6to4 and Teredo: IPv6 addresses that lead to IPv4 ones."""
@@ -36,6 +38,12 @@ def checked_url(url: str, *, allow_private: bool) -> httpx2.URL:
         found = httpx2.URL(url)
     except httpx2.InvalidURL:
         raise Invalid("this is not a URL") from None
+    try:
+        found.raw_host.decode().encode("idna")  # as a look-up does
+    except UnicodeError:
+        raise Invalid("this host is no name that can be looked up") from None
+    if found.port is not None and not 0 < found.port < 65_536:
+        raise Invalid("there is no such port")
     schemes = ("https", "http") if allow_private else ("https",)
     if found.scheme not in schemes or not found.host or len(url) > LONGEST_URL:
         raise Invalid(f"a webhook's URL begins with {' or '.join(schemes)}:// and names a host")
@@ -54,7 +62,7 @@ def is_public(address: str) -> bool:
             return is_public(str(IPv4Address(int(found) & 0xFFFFFFFF)))
         if found.ipv4_mapped is not None:
             return is_public(str(found.ipv4_mapped))
-        if any(found in network for network in TUNNELS):
+        if found not in UNICAST or any(found in network for network in TUNNELS):
             return False
     return found.is_global and not found.is_multicast
 

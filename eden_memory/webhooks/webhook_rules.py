@@ -70,7 +70,8 @@ def notices_of(delivery: Delivery, webhooks: Iterable[Webhook], now: datetime) -
         elif {f"{kind}s", "forgotten"}.intersection(webhook.on) and _may_concern(
             webhook, delivery.envelope.scope
         ):
-            yield forgotten_notice(webhook.id, kind, delivery.envelope.subject, delivery.envelope.time, now)
+            envelope = delivery.envelope
+            yield forgotten_notice(webhook.id, kind, envelope.subject, envelope.time, now, cause=delivery.key)
 
 
 def _may_concern(webhook: Webhook, scope_key: str | None) -> bool:
@@ -80,14 +81,15 @@ def _may_concern(webhook: Webhook, scope_key: str | None) -> bool:
 
 
 def forgotten_notice(
-    webhook_id: str, kind: Kind, entity_id: str, at: datetime, now: datetime, behind: str = ""
+    webhook_id: str, kind: Kind, entity_id: str, at: datetime, now: datetime, *, cause: str
 ) -> WebhookNotice:
     """Return the notice that a fact or reflection is forgotten, or a version of it.
 
-    `behind`: the notice that may have arrived after the first one of this kind, so that this one is no repeat.
+    `cause`: the key of the tombstone, which is one version, or the id of the notice that it follows. A receiver skips
+    ids that it knows, and what one version's tombstone tells may be that the memory has changed.
     """
     return WebhookNotice(
-        id=f"msg_{hashed(webhook_id, 'forgotten', kind, entity_id, behind)}",
+        id=f"msg_{hashed(webhook_id, 'forgotten', kind, entity_id, cause)}",
         webhook_id=webhook_id,
         type="memory.forgotten",
         kind=kind,

@@ -126,30 +126,38 @@ class WebhookSending:
         try:
             url = checked_url(webhook.url, allow_private=webhook.allow_private)
             addresses = await self._receivers.addresses(url, allow_private=webhook.allow_private)
-        except (EdenError, OSError, TimeoutError) as error:
+        except (EdenError, OSError, UnicodeError) as error:
             return _Reach(key, lacking=describe(error))
         return _Reach(key, self._receivers, url, addresses)
 
     async def _attempt(self, webhook: Webhook, notice: WebhookNotice, reach: "_Reach") -> bool | None:
         """Send a notice once, or find that it is not to be sent; False if its receiver did not take it."""
-        now = self._clock()
-        changed, told = notice.type == "memory.changed", await self._memory.look(notice)
-        if told == "awaited":
-            waited = (now - notice.waits_since).total_seconds()
-            await self._store.postpone(notice, now + timedelta(seconds=min(max(0.2, waited / 5), 60)))
-            return None
-        if notice.attempts and now - notice.waits_since > TRIED_FOR and not (changed and told == "gone"):
-            await self._letters.put([self._letter_of(notice, now)])
+        now, told = self._clock(), await self._memory.look(notice)
+        if now - notice.waits_since > TRIED_FOR and (told != "gone" or notice.type == "memory.forgotten"):
+            if told != "awaited":
+                await self._letters.put([self._letter_of(notice, now)])
             await self._store.drop(notice)
             return None
-        again_at = now + pause_after(notice.attempts + 1)
-        if not await self._store.begin(notice, again_at):
+        if told == "awaited":
+            await self._store.postpone(notice, _look_again_at(notice, now))
             return None
+        changed = notice.type == "memory.changed" or isinstance(told, StoredMemory)
+        if not await self._store.begin(notice, now + pause_after(notice.attempts + 1), as_changed=changed):
+            return None
+        return await self._send(webhook, notice, reach, now, changed=changed)
+
+    async def _send(
+        self, webhook: Webhook, notice: WebhookNotice, reach: "_Reach", now: datetime, *, changed: bool
+    ) -> bool | None:
+        """Make an attempt that is noted. `changed`: it says so, also where one version alone is forgotten."""
         told = await self._memory.look(notice)  # at the moment of sending: noting the attempt took its time
         if changed and told == "gone":
-            if notice.attempts:
+            if notice.attempts or notice.type == "memory.forgotten":
                 await self._follow_up(notice)
             await self._store.drop(notice)
+            return None
+        if told == "awaited" or (told != "gone" and not changed):
+            await self._store.postpone(notice, _look_again_at(notice, now))
             return None
         failure = await reach.send(
             notice, told if isinstance(told, StoredMemory) else None, int(now.timestamp())
@@ -159,7 +167,7 @@ class WebhookSending:
             log.info(
                 "a webhook took nothing", webhook=webhook.id, attempts=notice.attempts + 1, reason=failure
             )
-            await self._store.postpone(notice, again_at, failure)
+            await self._store.postpone(notice, now + pause_after(notice.attempts + 1), failure)
             return False
         WEBHOOK_SENT.labels(webhook.id).inc()
         if isinstance(told, StoredMemory):
@@ -172,9 +180,7 @@ class WebhookSending:
     async def _follow_up(self, notice: WebhookNotice) -> None:
         """Have `forgotten` sent behind a change that may have arrived."""
         now = self._clock()
-        behind = forgotten_notice(
-            notice.webhook_id, notice.kind, notice.entity_id, now, now, behind=notice.id
-        )
+        behind = forgotten_notice(notice.webhook_id, notice.kind, notice.entity_id, now, now, cause=notice.id)
         await self._store.add([behind])
 
     def _letter_of(self, notice: WebhookNotice, now: datetime) -> DeadLetter:
@@ -184,7 +190,7 @@ class WebhookSending:
             _id=hashed(of.program, notice.id, notice.waits_since.isoformat()),
             program=of.program,
             stage=of.stage,
-            reason=f"a webhook took nothing for {TRIED_FOR.days} days: {notice.failure}",
+            reason=f"a webhook took nothing for {TRIED_FOR.days} days: {notice.failure or 'not tried'}",
             error="NotTaken",
             attempts=max(notice.attempts, 1),
             at=now,
@@ -210,6 +216,12 @@ class WebhookSending:
             now = self._clock()
             await self._store.put_back(notice.model_copy(update={"waits_since": now, "due": now}))
             await self._letters.tried(letter.id, letter.retries, None)
+
+
+def _look_again_at(notice: WebhookNotice, now: datetime) -> datetime:
+    """Return when to look again for what is not stored yet."""
+    waited = (now - notice.waits_since).total_seconds()
+    return now + timedelta(seconds=min(max(0.2, waited / 5), 60))
 
 
 class _Reach:

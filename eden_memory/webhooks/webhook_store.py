@@ -31,6 +31,8 @@ WEBHOOK_INDEXES: Indexes = {
         index_on("taken_at", expireAfterSeconds=int(TAKEN_KEPT.total_seconds())),
     ),
 }
+WAITING: Row = {"webhook_id": {"$gt": ""}, "due": {"$gt": datetime.fromtimestamp(0, UTC)}}
+"""Of any webhook: bounds on both fields of the index skip what is taken."""
 WITHOUT_TEXT = {"embedding": 0, "history": 0, "statements": 0}
 
 
@@ -95,7 +97,7 @@ class Webhooks:
     async def waiting(self) -> dict[str, tuple[int, str | None]]:
         """Return by webhook how many notices wait, and why one of them has failed."""
         each: Row = {"_id": "$webhook_id", "count": {"$sum": 1}, "failure": {"$max": "$failure"}}
-        found = await self._notices.aggregate([{"$match": {"due": {"$ne": None}}}, {"$group": each}])
+        found = await self._notices.aggregate([{"$match": WAITING}, {"$group": each}])
         return {row["_id"]: (row["count"], row["failure"]) async for row in found}
 
     async def add(self, notices: Sequence[WebhookNotice]) -> None:
@@ -123,14 +125,18 @@ class Webhooks:
             first.setdefault((notice.kind, notice.entity_id), notice)
         return list(first.values())[:most]
 
-    async def begin(self, notice: WebhookNotice, next_at: datetime) -> bool:
-        """Note that an attempt begins, before it does; False if the notice is gone."""
-        change: Row = {"$set": {"due": next_at}, "$inc": {"attempts": 1}}
+    async def begin(self, notice: WebhookNotice, next_at: datetime, *, as_changed: bool) -> bool:
+        """Note that an attempt begins, before it does; False if the notice is gone.
+
+        `as_changed`: it says that the memory has changed, so the notice is one of a change from now on.
+        """
+        told: Row = {"type": "memory.changed"} if as_changed else {}
+        change: Row = {"$set": {"due": next_at, **told}, "$inc": {"attempts": 1}}
         return (await self._notices.update_one({"_id": notice.id}, change)).matched_count > 0
 
     async def postpone(self, notice: WebhookNotice, until: datetime, failure: str | None = None) -> None:
-        """Have a notice wait, and note why its attempt failed, if there was one."""
-        change: Row = {"due": until} | ({"failure": failure} if failure else {})
+        """Have a notice wait, and note why its attempt failed; without a reason, none was made."""
+        change: Row = {"due": until} | ({"failure": failure} if failure else {"attempts": notice.attempts})
         await self._notices.update_one({"_id": notice.id}, {"$set": change})
 
     async def taken(self, notice: WebhookNotice) -> None:

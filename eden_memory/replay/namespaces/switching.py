@@ -15,7 +15,7 @@ from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.names import ORIGINAL, Placement
-from eden_memory.processors.pipeline import FORGETTING
+from eden_memory.processors.pipeline import FORGETTING, WEBHOOKS
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import READY, WRITER, placed, placement_of, unknown
@@ -60,6 +60,8 @@ async def switch(at: Installation, name: str, *, part: bool = False, leave_edits
             # What live has been told to forget is no longer there when it is live.
             await _level(at, to, FORGETTING)
         await _level(at, to, WRITER)
+        if expected.pipeline != to.pipeline:
+            await _tell_from_here(at, to)
         await at.live.switch(to, expected, handover)
     except BaseException:
         if handover is not None:
@@ -193,6 +195,15 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
         begun, reached = await offsets.begins(), await _announced(at, groups, topics.group(WRITER))
         await at.set_group(groups, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
+
+
+async def _tell_from_here(at: Installation, to: Placement) -> None:
+    """Have webhooks told of what another pipeline forms from now on; where they were told of it, they go on there."""
+    topics = at.topics(to)
+    async with TopicOffsets(at.kafka, topics.read_by(WEBHOOKS)) as offsets, at.groups as groups:
+        group = topics.group(WEBHOOKS)
+        if not await groups.committed(group):
+            await at.set_group(groups, group, await offsets.ends())
 
 
 async def _announced(at: Installation, groups: GroupAdmin, group: str) -> dict[TopicPartition, int]:

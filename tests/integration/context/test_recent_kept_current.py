@@ -114,6 +114,11 @@ async def test_each_change_is_shown_by_a_warm_context_once_it_is_heard(kit: Kit)
         await becomes("", "whippet")
         await messages.insert_one(message("m4", text="Pixel sleeps upstairs."))
         await becomes("upstairs")
+        away = await messages.rename("messages_away")
+        assert away["ok"]
+        await becomes("", "upstairs")
+        await kit.database["messages_away"].rename("messages")
+        await becomes("upstairs")
         await marks.mark([Mark("session", "s.two", "for_ever")], "e", NOON)
         await becomes("", "upstairs")
 

@@ -12,7 +12,7 @@ from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
 from eden_memory.errors import EdenError
 from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.processors.pipeline import ATLAS_WRITER, FACT_DEDUP, FORGETTING
+from eden_memory.processors.pipeline import ATLAS_WRITER, FACT_DEDUP, FORGETTING, WEBHOOKS
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces import pending_edits
 from eden_memory.replay.namespaces.switching import switch
@@ -184,6 +184,9 @@ async def _switched_while_forgetting(found: System, here: Held, there: Held) -> 
         async with stage_parts(own, (FORGETTING, ATLAS_WRITER)) as parts, running_parts(parts):
             await switching
             assert await there.texts() == [GATE], "gone when it is live, not later"
+        async with at.groups as groups:
+            told_from = await groups.committed(at.topics(own.placement).group(WEBHOOKS))
+            assert any(told_from.values()), "webhooks are not told of what the reform formed"
 
 
 def other_vectors(settings: Settings) -> Settings:

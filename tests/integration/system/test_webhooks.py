@@ -20,6 +20,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import WebhookSubject
 from eden_memory.settings import Settings
 from eden_memory.webhooks import webhook_rules, webhook_sending
+from eden_memory.webhooks.webhook_store import WAITING
 from tests.integration.system.commands import kill, start
 from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.model_server.serving import Serving
@@ -141,6 +142,12 @@ async def test_a_chat_write_is_told_and_forgetting_follows_while_another_receive
         first = {name: body["type"] for name, body in receiver.came}
         assert len(first) == len(receiver.came), "nothing came twice"
         assert foreign.came == []
+        counting = {"find": shared.memory("webhook_notices").name, "filter": WAITING}
+        how = await shared.database.command("explain", counting, verbosity="executionStats")
+        read = how["executionStats"]
+        assert read["totalDocsExamined"] == read["nReturned"], (
+            "those that are taken are not read to count others"
+        )
 
 
 async def test_what_a_receiver_does_not_take_comes_again_with_its_id_and_is_then_a_dead_letter(
@@ -154,8 +161,9 @@ async def test_what_a_receiver_does_not_take_comes_again_with_its_id_and_is_then
         assert len({named for named, _ in receiver.came}) == 1
 
         receiver.answers = lambda: 301
-        monkeypatch.setattr(webhook_sending, "TRIED_FOR", type(webhook_sending.TRIED_FOR)(seconds=0))
         await shared.told(session, "bo", "fact user: Bo mends nets.")
+        await until(lambda: receiver.answered[3:], "it is tried")
+        monkeypatch.setattr(webhook_sending, "TRIED_FOR", type(webhook_sending.TRIED_FOR)(seconds=0))
         letters = DeadLetterHandling(Installation(shared.settings, shared.database))
         wanted = letters.filter(None, "webhooks", None, None, None)
 

@@ -88,3 +88,22 @@ def test_what_is_read_again_takes_their_place() -> None:
     assert is_current(cache)
     cache.message_changed(ContextChange("author", "s.two"))
     assert not is_current(cache)
+
+
+def test_of_two_reads_of_one_asker_the_one_that_ends_last_leaves_no_tag_behind() -> None:
+    cache = kept(None)
+    cache.message_changed(ContextChange("author", "s.two"))
+    context = cache.get(ASKER, render)
+    assert context is not None
+    first = cache.reading(ASKER)
+    cache.message_changed(ContextChange("author", "s.two"))
+    newer = RecentMessage("s.m2", "s.two", "user", "Pixel sleeps.", NOON)
+    found = Recent((newer, SHOWN), FOUND.tags | {"message:s.m2"}, 60.0)
+    cache.put(cache.reading(ASKER), context, found, render)
+    cache.put(first, context, FOUND, render)
+    assert not is_current(cache), "the older list is read again"
+    cache.changed("user:s.ada")
+    cache.message_changed(ContextChange("message", "s.m2"))
+    cache.hears_messages(False)
+    assert cache.get(ASKER, render) is None
+    assert not cache._by_message  # pyright: ignore[reportPrivateUsage]

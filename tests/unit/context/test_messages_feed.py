@@ -56,3 +56,11 @@ def test_an_edited_answer_may_be_new_in_its_session() -> None:
 @pytest.mark.parametrize("operation", ["update", "delete"])
 def test_a_message_that_is_gone_is_no_longer_shown(operation: str) -> None:
     assert heard(operation) == [MESSAGE]
+
+
+@pytest.mark.parametrize("operation", ["drop", "rename"])
+def test_a_collection_that_is_dropped_or_renamed_changes_everything(operation: str) -> None:
+    feed = messages_feed(Settings())
+    assert list(feed.changed({"operationType": operation, "ns": {"coll": "messages"}})) == [
+        ContextChange("everything")
+    ]

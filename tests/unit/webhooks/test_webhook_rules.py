@@ -2,14 +2,19 @@
 
 import socket
 from base64 import b64decode
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import pytest
 
 from eden_memory.errors import Invalid
+from eden_memory.schemas.documents import Webhook
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged
+from eden_memory.stages.stage import Delivery
 from eden_memory.webhooks.receivers import PrivateAddress, Receivers, checked_url, is_public
-from eden_memory.webhooks.webhook_rules import pause_after, secret_of, signed_headers
+from eden_memory.webhooks.webhook_rules import notices_of, pause_after, secret_of, signed_headers
 
 
 def test_the_signature_is_that_of_the_specifications_libraries() -> None:
@@ -30,6 +35,7 @@ def test_each_webhook_has_a_secret_of_its_own_of_32_bytes() -> None:
     [
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
         "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1",
+        "64:ff9b:1::7f00:1", "fec0::1", "::127.0.0.1", "::ffff:0:127.0.0.1",
         "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::",
     ],
 )  # fmt: skip
@@ -47,7 +53,8 @@ def test_addresses_of_the_internet_are(address: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["http://example.com", "ftp://example.com", "https://", "example.com", "https://a:b@example.com", "https://[::1",
-     "https://example.com/#x", "https://example.com/" + "x" * 2_048],
+     "https://example.com/#x", "https://example..com/", "https://" + "x" * 64 + ".com", "https://example.com:99999",
+     "https://example.com/" + "x" * 2_048],
 )  # fmt: skip
 def test_only_https_urls_of_a_host_are_taken(url: str) -> None:
     with pytest.raises(Invalid):
@@ -86,6 +93,23 @@ async def test_what_is_connected_to_is_the_number_that_was_checked(monkeypatch: 
     assert str(request.url) == "https://93.184.215.14:8443/told?a=1"
     assert request.headers["host"] == "example.com:8443"
     assert request.extensions["sni_hostname"] == "example.com"
+
+
+def test_each_forgotten_version_of_a_fact_is_told_by_an_id_of_its_own() -> None:
+    """What one tells may be that the fact has changed; the one that ends it must not be taken for a repeat."""
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    webhook = Webhook(id="w", url="https://example.com/", on=("facts",), created_at=now, created_by="a test")  # pyright: ignore[reportCallIssue]
+
+    def ids(version: int) -> list[str]:
+        envelope = Envelope(
+            "e", FactChanged.NAME, 1, "eden", now, "f", "user:s.a:s.ada", scope="user:s.a:s.ada"
+        )
+        delivery = Delivery(envelope, None, "memory.facts", f"f@{version}")
+        return [notice.id for notice in notices_of(delivery, [webhook], now)]
+
+    assert len(ids(1)) == 1
+    assert ids(1) == ids(1)
+    assert ids(1) != ids(2)
 
 
 def test_pauses_grow_to_three_hours() -> None:
