@@ -102,17 +102,6 @@ class FactExtraction:
         if past >= set(question.scopes.all):
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
-        return await self._found(question, past, known)
-
-    async def _found(
-        self, question: WindowQuestion, past: frozenset[Scope], known: Mapping[str, Snapshot]
-    ) -> Sequence[Emitted] | Decision:
-        """Return the events of the answer to a question, or of those to its parts."""
-        window = question.window
-        if self._limits.one_call:
-            together = self._fence.around(f"{TOGETHER}/{window.agent_id}")  # as for reflections alone
-            if (both := await self._together(question, known, together)) is not None:
-                return await self._formed(question, past, both, together)
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
 
         def asks_of(part: WindowQuestion) -> tuple[Prompt, Check[ExtractedFacts] | None]:
@@ -121,8 +110,10 @@ class FactExtraction:
             wants = any(scope.least for scope in material.scopes)
             return prompt, (lambda answer: too_few(answer.facts, material.scopes)) if wants else None
 
-        answers = await self._questions.ask(question, ExtractedFacts, asks_of)
-        return await self._formed(question, past, answers, fence)
+        together = self._fence.around(f"{TOGETHER}/{window.agent_id}")  # as for reflections alone
+        both = await self._together(question, known, together) if self._limits.one_call else None
+        answers = both or await self._questions.ask(question, ExtractedFacts, asks_of)
+        return await self._formed(question, past, answers, together if both else fence)
 
     async def _together(
         self, question: WindowQuestion, known: Mapping[str, Snapshot], fence: str

@@ -113,10 +113,12 @@ async def test_a_harness_adds_searches_and_deletes(client: Any) -> None:
     ]
     await asyncio.to_thread(client.delete, ada)
     await asyncio.to_thread(client.add, said, ada, session_key="session_1")
-    found = await asyncio.to_thread(client.search, "What is the canoe called?", ada, 5)
-    assert found.splitlines()[0] == "[2024-05-08T13:56] My canoe is called Petrel.", (
-        "add waits until it is formed"
-    )
+
+    async def found() -> bool:  # formed when `add` returns; a search hears of it a moment later
+        lines = (await asyncio.to_thread(client.search, "What is the canoe called?", ada, 5)).splitlines()
+        return lines[:1] == ["[2024-05-08T13:56] My canoe is called Petrel."]
+
+    await until(found, "the search finds what was added")
     assert await asyncio.to_thread(client.search, "What is the canoe called?", bob, 5) == ""
     await asyncio.to_thread(client.delete, ada)
 

@@ -136,10 +136,13 @@ async def test_authors_of_one_name_keep_what_names_them_alone(running: System, m
     kept = mode == "authors"
 
     async def settled() -> bool:
-        return await of(running, "facts", "tom") == ({"Tom Silva was born in Lima."} if kept else set())
+        said = {"tom": "Tom Silva was born in Lima.", "ana-1": "Ana's boat is called Gaivota."}
+        found = [
+            await of(running, "facts", user) == ({text} if kept else set()) for user, text in said.items()
+        ]
+        return all(found)
 
-    await until(settled, "tom's facts")
-    assert await of(running, "facts", "ana-1") == ({"Ana's boat is called Gaivota."} if kept else set())
+    await until(settled, "tom's facts, and those of the first Ana")
     for user in ("ana-2", "rui"):
         assert await of(running, "facts", user) == set(), "it may be of the other"
 
