@@ -325,9 +325,7 @@ class RenderedContexts:
         self._reading.discard(reading)
         asked, elapsed = reading.asked, self._elapsed()
         if self._kept.get(asked) is context:
-            self._outdated(
-                asked, context
-            )  # by the tags of what it shows: another read may have finished first
+            self._outdated(asked, context)  # another read may have finished first, with other messages
         if not context.xml or context.recent.messages != recent.messages or elapsed >= context.render_again:
             context.recent = recent
             self._render(context, render)
