@@ -32,7 +32,10 @@ About = Literal["agent", "organisation", "world", "person"]
 
 
 class JudgedItem(ModelAnswer):
-    """A part of an answer with the model's judgement whether others may see it."""
+    """A part of an answer with the model's judgement whether others may see it.
+
+    It is the first base of such a part, so that its fields come last: a model judges what it has written.
+    """
 
     about: About
     sensitive: bool
@@ -49,16 +52,29 @@ class JudgedItem(ModelAnswer):
         return said if judged else {**said, "about": "person", "sensitive": True}
 
 
-class StatedFact(JudgedItem):
-    """One fact that stands alone."""
+class StatedText(ModelAnswer):
+    """What an item says, whose it is, and what it rests on."""
 
     text: str
     scope: str
     """The label of one of the scopes shown."""
     messages: Numbers
     """Numbers of the messages that it rests on."""
+
+
+class StatedReflection(JudgedItem, StatedText):
+    """One interpreted insight."""
+
+
+class DatedText(StatedText):
+    """A text with the time of what it tells."""
+
     occurred_at: str | None
     """When it happened or begins, as an ISO date, month or year."""
+
+
+class StatedFact(JudgedItem, DatedText):
+    """One fact that stands alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -103,16 +119,6 @@ class FactDecisions(ModelAnswer):
     decisions: Annotated[list[FactDecision], MOST_ITEMS]
 
 
-class StatedReflection(JudgedItem):
-    """One interpreted insight."""
-
-    text: str
-    scope: str
-    """The label of one of the scopes shown."""
-    messages: Numbers
-    """Numbers of the messages that it rests on."""
-
-
 class StatedReflections(ModelAnswer):
     """Answer of `reflection-extraction`."""
 
@@ -132,13 +138,17 @@ class ConsolidatedText(ModelAnswer):
     text: str
 
 
-class JudgedReflection(JudgedItem):
-    """One reflection that matters to the broader scope."""
+class BroaderText(ModelAnswer):
+    """What a reflection says for a broader scope."""
 
     reflection: int
     """Number of the reflection."""
     text: str
     """The same for the broader scope: about nobody in particular."""
+
+
+class JudgedReflection(JudgedItem, BroaderText):
+    """One reflection that matters to the broader scope."""
 
 
 class AlikeReflection(JudgedReflection):

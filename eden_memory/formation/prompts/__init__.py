@@ -52,7 +52,7 @@ class Fence:
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
-FACT_EXTRACTION = "fact-extraction/5"
+FACT_EXTRACTION = "fact-extraction/6"
 FACT_DECISIONS = "fact-decisions/4"
 REFLECTION_EXTRACTION = "reflection-extraction/7"
 MEMORY_EXTRACTION = "memory-extraction/1"
@@ -62,7 +62,7 @@ PROPAGATION = "propagation/5"
 PROPAGATION_SHOWN = "propagation-shown/1"
 """Where several scopes must show the same."""
 SHORT = {
-    FACT_EXTRACTION: "fact-extraction-short/3",
+    FACT_EXTRACTION: "fact-extraction-short/4",
     FACT_DECISIONS: "fact-decisions-short/2",
     REFLECTION_EXTRACTION: "reflection-extraction-short/3",
 }

@@ -40,4 +40,4 @@ async def test_a_model_that_repeats_itself_without_an_end_gives_each_fact_once(s
             assert await running.facts("ana") == ["Ana lives in Porto.", "Anas Katze heißt Mia."]
             assert await running.dead() == []
             asked = {row["prompt"] async for row in running.memory("answers").find({"prompt": {"$ne": None}})}
-    assert {"fact-extraction-short/3", "reflection-extraction-short/3"} <= asked
+    assert {"fact-extraction-short/4", "reflection-extraction-short/3"} <= asked

@@ -89,7 +89,7 @@ async def test_an_answer_that_arrived_before_a_crash_is_used_for_what_was_shown_
     assert (extracted.call.model, extracted.call.items, extracted.call.prompt) == (
         "fast",
         2,
-        "fact-extraction/5",
+        "fact-extraction/6",
     )
     assert len(seen) == 2
     await _memory_moves_on(kit)
