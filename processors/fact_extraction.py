@@ -92,8 +92,10 @@ class FactExtraction:
             return [facts_extracted(delivery, window, reason=SWITCHED_OFF)]
         asking = asking_about(window, delivery, STAGE, "facts")
         before = () if self._limits.short_prompts else window.before  # the short prompt shows none
-        known: dict[str, Snapshot] = {}
-        if self._limits.one_call:
+        # A dead letter that is sent again asks for its facts alone.
+        together = self._limits.one_call and "reflections" in window.forms and not delivery.sent_again
+        known: Mapping[str, Snapshot] = {}
+        if together:
             known = await known_of_window(window, self._streams, self._snapshots)
         question = await self._questions.about(delivery, window, scopes, asking, known_of(known), before)
         if not question.transcript.own or not question.scopes.all:
@@ -110,20 +112,17 @@ class FactExtraction:
             wants = any(scope.least for scope in material.scopes)
             return prompt, (lambda answer: too_few(answer.facts, material.scopes)) if wants else None
 
-        together = self._fence.around(f"{TOGETHER}/{window.agent_id}")  # as for reflections alone
-        both = await self._together(question, known, together) if self._limits.one_call else None
+        fence_of_both = self._fence.around(f"{TOGETHER}/{window.agent_id}")  # as for reflections alone
+        both = await self._together(question, known, fence_of_both) if together else None
         answers = both or await self._questions.ask(question, ExtractedFacts, asks_of)
-        return await self._formed(question, past, answers, together if both else fence)
+        return await self._formed(question, past, answers, fence_of_both if both else fence)
 
     async def _together(
         self, question: WindowQuestion, known: Mapping[str, Snapshot], fence: str
     ) -> WindowAnswers[ExtractedFacts] | None:
-        """Return the facts of a call that forms the reflections, too; None where each kind needs its own.
-
-        A dead letter that is sent again asks for its facts alone.
-        """
+        """Return the facts of a call that forms the reflections, too; None where each kind needs its own."""
         reflecting = await self._questions.of_reflections(question)
-        if reflecting is None or question.delivery.sent_again:
+        if reflecting is None:
             return None
         material = MemoryMaterial(
             self._material(question), reflection_material(reflecting, (), known, self._limits)

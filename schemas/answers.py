@@ -66,14 +66,14 @@ class StatedReflection(JudgedItem, StatedText):
     """One interpreted insight."""
 
 
-class DatedText(StatedText):
+class TimedText(StatedText):
     """A text with the time of what it tells."""
 
     occurred_at: str | None
     """When it happened or begins, as an ISO date, month or year."""
 
 
-class StatedFact(JudgedItem, DatedText):
+class StatedFact(JudgedItem, TimedText):
     """One fact that stands alone."""
 
     @model_validator(mode="before")

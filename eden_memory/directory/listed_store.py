@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from dataclasses import dataclass, field
 from typing import Any
 
-from bson.errors import InvalidId
 from pymongo import DeleteMany, ReplaceOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -22,7 +21,7 @@ from eden_memory.directory.listed_messages import (
     unpacked,
 )
 from eden_memory.mongo.client import majority
-from eden_memory.mongo.ids import decode_id, encode_id
+from eden_memory.mongo.ids import decoded_or_none, encode_id
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import MessageLists
@@ -117,11 +116,11 @@ class ListStore:
 
     async def existing(self, documents: AsyncCollection[Row], encoded_ids: Sequence[str]) -> set[str]:
         """Return those of some messages (typed ids) that are still listed in one of the application's documents."""
-        raw = {name: _raw(name) for name in encoded_ids}
+        raw = {name: decoded_or_none(name) for name in encoded_ids}
         named = {
             name: document for name, value in raw.items() if (document := document_of(value)) is not None
         }
-        wanted = [value for document in {*named.values()} if (value := _raw(document)) is not None]
+        wanted = [value for document in {*named.values()} if (value := decoded_or_none(document)) is not None]
         rows = documents.find({"_id": {"$in": wanted}}, {"_id": 1})
         lists = await self.read([encode_id(row["_id"]) async for row in rows])
         listed = {
@@ -137,7 +136,7 @@ class ListStore:
         """Erase what messages (by their typed ids) said from the lists; they keep their places there."""
         named: dict[str, set[str]] = {}
         for message in message_ids:
-            raw = _raw(message)
+            raw = decoded_or_none(message)
             if (document := document_of(raw)) is not None:
                 named.setdefault(document, set()).add(raw.partition(BETWEEN)[2])
         if not named:
@@ -150,14 +149,6 @@ class ListStore:
                         await self._rows.update_one({"_id": name}, {"$set": changed}, session=session)
 
         await self._transactions.run(put)
-
-
-def _raw(encoded: str) -> Any:
-    """Return the id behind a typed one; None if it is none."""
-    try:
-        return decode_id(encoded)
-    except (ValueError, KeyError, InvalidId):
-        return None
 
 
 async def _nothing() -> AsyncGenerator[Row]:

@@ -9,13 +9,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from pymongo import ReadPreference, UpdateOne
-from pymongo.asynchronous.collection import AsyncCollection
+from pymongo import UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.transactions import SharedReads
 from eden_memory.names import ORIGINAL, Names
 from eden_memory.schemas.documents import ForgottenMark
@@ -88,7 +86,7 @@ class MongoForgetting:
     """Marks of one namespace; look-ups, and writes, of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
-        self._marks = _marks_of(database, names)
+        self._marks = majority(database, names[ForgottenMark.COLLECTION])
         self._reads = SharedReads(self._read)
         self._writes = SharedReads(self._write)
 
@@ -124,7 +122,7 @@ class MongoBatchMarks:
     """Marks for batches of tens of thousands of pairs: a query for each kind that has any mark at all."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
-        self._marks = _marks_of(database, names)
+        self._marks = majority(database, names[ForgottenMark.COLLECTION])
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
         """Return the marks of (kind, target) pairs; kinds without any mark are not asked for."""
@@ -167,12 +165,3 @@ def _written(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
     if grown:
         change["$max"] = grown
     return UpdateOne({"_id": f"{mark.kind}:{mark.target}/{mark.reach}"}, change, upsert=True)
-
-
-def _marks_of(database: AsyncDatabase[Row], names: Names) -> AsyncCollection[Row]:
-    return database.get_collection(
-        names[ForgottenMark.COLLECTION],
-        read_preference=ReadPreference.PRIMARY,
-        read_concern=ReadConcern("majority"),
-        write_concern=WriteConcern("majority", j=True),
-    )

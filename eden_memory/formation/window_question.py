@@ -344,7 +344,7 @@ class WindowQuestions:
             window.scopes, streams, self._limits, kind="reflections", of_authors=of_authors(window)
         )
         together = limited.asks_together and question.scopes.asks_together
-        if "reflections" not in window.forms or not together or limited.model != question.scopes.model:
+        if not together or limited.model != question.scopes.model:
             return None
         return replace(question, scopes=limited)
 

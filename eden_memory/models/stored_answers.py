@@ -9,18 +9,15 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from bson import Decimal128
-from pymongo import ReadPreference
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConnectionFailure, WaitQueueTimeoutError, WTimeoutError
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.judging import CALLS, MOST_INVALID, SET_ASIDE, TRUNCATED
 from eden_memory.models.provider_calls import schema_of
 from eden_memory.models.question import Prompt
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import GroupedInserts
 from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
@@ -168,12 +165,7 @@ class MongoAnswers:
     """The collection `answers` (eden_memory.models.stored_answers.AnswerStore)."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
-        self._answers: AsyncCollection[Document] = database.get_collection(
-            names[Answer.COLLECTION],
-            read_preference=ReadPreference.PRIMARY,
-            read_concern=ReadConcern("majority"),
-            write_concern=WriteConcern("majority", j=True),
-        )
+        self._answers = majority(database, names[Answer.COLLECTION])
         self._inserts = GroupedInserts(self._answers)
         self._of_units = SharedReads(self._read_units)
         self._of_ids = SharedReads(self._read_ids)

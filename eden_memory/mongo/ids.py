@@ -135,12 +135,18 @@ OLD_DRIVERS = (
 )  # fmt: skip
 
 
+def decoded_or_none(text: str) -> Any:
+    """Return the id behind a typed one; None if it is none."""
+    try:
+        return decode_id(text)
+    except (ValueError, KeyError, InvalidId):
+        return None
+
+
 def typed_or_text(text: str) -> str:
     """Return the id as typed (`s.TEXT`, `i.5`, `u.…`, `o.…`), else as text."""
-    try:
-        return encode_id(decode_id(text))
-    except (ValueError, KeyError, InvalidId):
-        return encode_id(text)
+    value = decoded_or_none(text)
+    return encode_id(text if value is None else value)
 
 
 def readings(text: str) -> list[Any]:

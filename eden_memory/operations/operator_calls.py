@@ -20,6 +20,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxForget, Stream
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask_all
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, UndoPreview, preview_of
 
@@ -27,7 +28,17 @@ if TYPE_CHECKING:
     from eden_memory.unpoison.attack_store import AttackUndo
 
 
-class StreamCalls(ReadCalls):
+class OperatorCalls(ReadCalls):
+    """Refused where the caller may not change what others see."""
+
+    async def _changing_shared(self) -> Settings:
+        """Return the settings of the live namespace."""
+        if self.changes_shared is False:
+            raise seen_by_others("agent")
+        return (await self.memory.current()).settings
+
+
+class StreamCalls(OperatorCalls):
     """A scope is named by its label: `agent`, `group`, `user`, `session`, or `shard:NAME`.
 
     Stages follow within 30 seconds, for windows that are requested from then on. Guidance becomes instructions of the
@@ -52,14 +63,11 @@ class StreamCalls(ReadCalls):
         return await (await self._stream_store()).set(StreamName.parse(self._agent_id, scope), fields)
 
     async def _stream_store(self) -> StreamStore:
-        if self.changes_shared is False:
-            raise seen_by_others("agent")
-        readers = await self.memory.current()
-        return StreamStore(self.memory.database, readers.settings)
+        return StreamStore(self.memory.database, await self._changing_shared())
 
 
-class SharingCalls(ReadCalls):
-    """For operators: Refused where the caller may not change what others see."""
+class SharingCalls(OperatorCalls):
+    """What came from users into memory that others see."""
 
     async def list_shared(self, *, limit: p.Limit = 50) -> list[SharedView]:
         """Return what came from users into memory of the agent, its shards and its groups, newest first.
@@ -87,10 +95,7 @@ class SharingCalls(ReadCalls):
         return encode_id(documents[0]["_id"])
 
     async def _shared(self) -> SharedItems:
-        if self.changes_shared is False:
-            raise seen_by_others("agent")
-        readers = await self.memory.current()
-        settings = readers.settings
+        settings = await self._changing_shared()
         return SharedItems(self.memory.database, settings.names, forgets=settings.messages.forgets)
 
 

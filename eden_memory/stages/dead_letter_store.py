@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pymongo import DeleteOne, ReadPreference, UpdateOne
-from pymongo.asynchronous.collection import AsyncCollection
+from pymongo import DeleteOne, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import ForgottenMarks, Mark
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
@@ -82,12 +80,7 @@ class DeadLetters:
         forgotten: ForgottenMarks,
         placement: Placement | None = None,
     ) -> None:
-        self._letters: AsyncCollection[Row] = database.get_collection(
-            names[DeadLetter.COLLECTION],
-            read_preference=ReadPreference.PRIMARY,
-            read_concern=ReadConcern("majority"),
-            write_concern=WriteConcern("majority", j=True),
-        )
+        self._letters = majority(database, names[DeadLetter.COLLECTION])
         self._forgotten, self._placement = forgotten, placement or Placement()
         self._reading_named = SharedReads(self._read_named)
 

@@ -6,12 +6,9 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from pymongo import ReadPreference
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import GroupedInserts
 from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
@@ -48,12 +45,7 @@ class MongoLedger:
     """
 
     def __init__(self, database: AsyncDatabase[Document], names: Names, limit: int = LIMIT_BYTES) -> None:
-        self._outcomes: AsyncCollection[Document] = database.get_collection(
-            names["outcomes"],
-            read_preference=ReadPreference.PRIMARY,
-            read_concern=ReadConcern("majority"),
-            write_concern=WriteConcern("majority", j=True),
-        )
+        self._outcomes = majority(database, names["outcomes"])
         self._limit = limit
         self._inserts = GroupedInserts(self._outcomes)
         self._reads = SharedReads(self._read)

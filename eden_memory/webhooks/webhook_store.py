@@ -5,15 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from pymongo import ReadPreference, UpdateOne
-from pymongo.asynchronous.collection import AsyncCollection
+from pymongo import UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import Conflict, NotFound
 from eden_memory.forgotten import ForgottenMarks, ids_of
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.mongo.refusals import only_duplicates
 from eden_memory.mongo.validators import Indexes, index_on
@@ -45,8 +43,8 @@ class Webhooks:
         names: Names,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._webhooks = _of_majority(database, names[Webhook.COLLECTION])
-        self._notices = _of_majority(database, names[WebhookNotice.COLLECTION])
+        self._webhooks = majority(database, names[Webhook.COLLECTION])
+        self._notices = majority(database, names[WebhookNotice.COLLECTION])
         self._clock = clock
 
     async def prepare(self) -> None:
@@ -153,8 +151,8 @@ class TellableMemory:
     """The memory that notices are about; `forgotten`: the marks of its pipeline."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, forgotten: ForgottenMarks) -> None:
-        self._facts = _of_majority(database, names[Fact.COLLECTION])
-        self._reflections = _of_majority(database, names[Reflection.COLLECTION])
+        self._facts = majority(database, names[Fact.COLLECTION])
+        self._reflections = majority(database, names[Reflection.COLLECTION])
         self._forgotten = forgotten
 
     async def look(self, notice: WebhookNotice) -> Told:
@@ -185,12 +183,3 @@ class TellableMemory:
         if found.version < notice.version:
             return "awaited"
         return StoredMemory(found.version, found.scope_key, found.retired_at is not None)
-
-
-def _of_majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
-    return database.get_collection(
-        name,
-        read_preference=ReadPreference.PRIMARY,
-        read_concern=ReadConcern("majority"),
-        write_concern=WriteConcern("majority", j=True),
-    )
