@@ -128,6 +128,6 @@ async def test_a_harness_adds_searches_and_deletes(client: Any) -> None:
     await until(forgotten, "a user who is deleted is forgotten")
     again = [{"role": "user", "content": "My canoe is called Gannet."}]
     await asyncio.to_thread(client.add, again, ada)
-    found = await asyncio.to_thread(client.search, "What is the canoe called?", ada, 5)
-    assert "Gannet" in found
-    assert "Petrel" not in found
+    after = await asyncio.to_thread(client.search, "What is the canoe called?", ada, 5)
+    assert "Gannet" in after
+    assert "Petrel" not in after
