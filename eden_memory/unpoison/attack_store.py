@@ -16,9 +16,8 @@ from eden_memory.errors import Conflict, NotFound
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.observability.lineage_store import versions_in
-from eden_memory.receipts.receipt import CAUSED_BY, Receipt
+from eden_memory.receipts.receipt import CAUSED_BY, Receipt, UndoRequest
 from eden_memory.receipts.receipt_store import PATIENCE, signed_receipt
-from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (
     CountedCall,

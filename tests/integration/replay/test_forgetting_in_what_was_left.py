@@ -16,8 +16,7 @@ from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop, placement_named
 from eden_memory.replay.namespaces.namespace_store import WRITER
-from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.replay.rebuild.namespace_rebuild import verify
+from eden_memory.replay.rebuild.namespace_rebuild import filling, verify
 from eden_memory.replay.reform.reform_store import MongoReforms, neglected
 from eden_memory.settings import Settings
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform

@@ -13,7 +13,7 @@ from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.namespace_store import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
-from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import filling
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.stages.controls import MongoControls, Pause
 from tests.chaos.formation_rebuild import compacted

@@ -25,8 +25,7 @@ from eden_memory.processors import pipeline
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.switching import rollback, switch
-from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.replay.rebuild.namespace_rebuild import verify
+from eden_memory.replay.rebuild.namespace_rebuild import filling, verify
 from eden_memory.settings import Settings
 from tests.integration.replay.replay_kit import ignored
 from tests.integration.system.obedient_model import obey
