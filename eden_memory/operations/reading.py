@@ -11,6 +11,7 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.cached_contexts import ShownContext
 from eden_memory.context.context_xml import FactLine, one_line, query_of
+from eden_memory.context.recent_message_store import NO_RECENT, Recent
 from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.errors import Invalid, NotShown, describe
 from eden_memory.limits import RECALLED_FACTS
@@ -24,7 +25,6 @@ from eden_memory.memory.memory_views import (
     FactView,
     MemoryChange,
     Page,
-    RecentMessage,
     ReflectionView,
     ScopeStats,
     fact_view,
@@ -201,12 +201,11 @@ class ReadCalls:
         request = replace(request, kinds=shown, private=view.private)
         reads_recent = kept is None and as_of is None
         async with readers.searching.engine() as engine:
-            report, recent = await gather(
+            report, read = await gather(
                 engine.find(_searched(view, request), request),
-                readers.recent.of(asked, view) if reads_recent else _none(),
+                readers.recent.shown(asked, view, whole=True) if reads_recent else _none(),
             )
-        if kept is not None and as_of is None:
-            recent = kept.recent
+        recent = kept.recent if kept and as_of is None else read.messages
         found = replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))
         if debug:
             return found
@@ -376,8 +375,8 @@ class ReadCalls:
         return changes(self.memory, self._asked(session, user), after)
 
 
-async def _none() -> Sequence[RecentMessage]:
-    return ()
+async def _none() -> Recent:
+    return NO_RECENT
 
 
 def _texts(queries: Any) -> tuple[str, ...]:

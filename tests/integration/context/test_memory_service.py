@@ -84,9 +84,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             assert sorted(one["find"] for one in commands.sent) == [
                 "agents",
                 "groups",
-                "memory_sessions",
                 "memory_snapshots",
-                "memory_versions",
                 "sessions",
                 "users",
             ]
@@ -95,6 +93,31 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             assert commands.sent == []
             assert await service.get_memory_context("one", "ada", force_refresh=True) == first
             assert "memory_snapshots" in [one["find"] for one in commands.sent]
+
+
+async def test_a_cold_read_with_messages_asks_for_nothing_that_concerns_everybody(settings: Settings) -> None:
+    commands = Commands()
+    assert settings.mongodb.uri is not None
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        settings.mongodb.uri.get_secret_value(), event_listeners=[commands]
+    )
+    async with client:
+        kit = Kit(mapped(settings), client)
+        for name in ("one", "two"):
+            await kit.session(name, ["ada"])
+        await kit.put(ADA, blob="Prefers trains.")
+        async with kit.service() as service:
+            await service.ready()
+            async with asyncio.timeout(60):
+                while not service.memory.contexts.cache.hears:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await service.get_memory_context("other", "ada")
+            commands.sent.clear()
+            await service.get_memory_context("one", "ada")
+            sent = sorted(one.get("find") or one["aggregate"] for one in commands.sent)
+            own = ["agents", "groups", "memory_snapshots", "sessions", "users"]
+            messages = ["messages", "messages", "sessions"]
+            assert sent == sorted([*own, *messages])
 
 
 async def test_a_chats_search_reads_nothing_that_its_warm_context_holds(settings: Settings) -> None:
