@@ -179,6 +179,10 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.commands:stats",
         "Count memory scope by scope: words, versions, reflections, facts, times.",
     ),
+    "audit": Entry(
+        "memory.commands:audit",
+        "Count facts that memory would be better without, with examples; retire all of one kind.",
+    ),
     "add": Entry(
         "memory.own_commands:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
@@ -374,6 +378,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "schemas",
         "source",
         "restored",
+        "audit",
         "reembed",
     ),
     "Prove": (

@@ -320,6 +320,25 @@ class WrittenMessages:
         by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
         return list(by_id.values())
 
+    async def texts_of(self, message_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return (role, text) of messages whose texts are stored: in closed windows, else with the application."""
+        wanted = set(message_ids)
+        known = {name: row["formation_id"] for name, row in (await self.recorded(wanted)).items()}
+        formed = [name for name in set(known.values()) if name is not None]
+        windows = self._windows.find({"_id": {"$in": formed}}, {"messages": texts_of(list(known))})
+        found = {
+            item["message_id"]: (item["role"], item["text"])
+            async for row in windows
+            for item in row["messages"]
+            if item.get("text")
+        }
+        missing = [decode_id(name) for name in wanted - found.keys()]
+        if missing and self._whole is None:
+            rows = await self._messages.find({"_id": {"$in": missing}}, self._mapping.fields).to_list()
+            written = filter(None, readable("message", rows, self._mapping.message))
+            found |= {one.message_id: (one.role, one.text) for one in written if one.text}
+        return found
+
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
         asked = self._inbox.find({"kind": "forget", "what": {"$in": ["message", "session", "user"]}})

@@ -146,8 +146,12 @@ def contradicts(text: str, given: str) -> bool:
 
 def adds_little(text: str, source: str) -> bool:
     """Return whether at least two thirds of a text's words are of the source, by their beginnings."""
-    wanted = _stems(text)
-    return len(wanted & _stems(source)) * 3 >= len(wanted) * 2
+    return mostly_in(beginnings(text), beginnings(source))
+
+
+def mostly_in(wanted: Set[str], source: Set[str]) -> bool:
+    """Return whether at least two thirds of the beginnings of words are of the source."""
+    return len(wanted & source) * 3 >= len(wanted) * 2
 
 
 _NOT = re.compile(
@@ -160,7 +164,8 @@ def _numbers(text: str) -> set[str]:
     return {re.sub(r"[.,\s]", "", number) for number in re.findall(r"\d[\d.,]*", text)}
 
 
-def _stems(text: str) -> set[str]:
+def beginnings(text: str) -> set[str]:
+    """Return how the words of a text begin, without short ones."""
     return {word.casefold()[:5] for word in _WORD.findall(text) if len(word) > 3}
 
 

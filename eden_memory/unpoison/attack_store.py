@@ -119,7 +119,9 @@ class AttackUndo:
         found = [await self._of(document).distinct("scope_key", query) for document in (Fact, Reflection)]
         if attack.kind == "import":
             commands = {"command.command_id": _named(attack)}
-            found.append(await self._of_name("blobs").distinct("scope_key", commands))
+            found += [
+                await self._of_name(name).distinct("scope_key", commands) for name in ("blobs", "facts")
+            ]
         return sorted({key for keys in found for key in keys})
 
     async def _scopes_of_call(self, call_id: str) -> list[str]:
