@@ -28,7 +28,7 @@ from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import serving
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 UNCOMMITTED, STOPPED, TRIAL = "may", "june", "trial"
 LITTLE = Decimal("0.000001")
 """No window is formed for it."""

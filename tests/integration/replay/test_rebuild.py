@@ -105,6 +105,7 @@ async def test_a_dropped_namespace_takes_its_own_dead_letters_with_it(kit: Repla
     assert [row["_id"] for row in rows] == [WRITER, "tailer"]
 
 
+@pytest.mark.slow
 async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:
     await kit.lived(400, seed=3)
     scopes = await kit.database[PREFIX + "snapshots"].count_documents({})
@@ -123,6 +124,7 @@ async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(k
     assert shown.rstrip().endswith("equal to live")
 
 
+@pytest.mark.slow
 async def test_a_rebuild_that_is_interrupted_compares_nothing_and_goes_on_later(kit: ReplayKit) -> None:
     await kit.lived(20, seed=6)
     pauses = MongoControls(kit.database, Names(ANEW))

@@ -85,6 +85,7 @@ async def test_what_was_forgotten_before_a_switch_is_gone_at_it_and_what_people_
             assert "0 applied again, 2 there already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_in_it(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +114,7 @@ async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_
         assert "0 applied again, 2 there already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_a_switch_waits_for_what_people_asked_and_a_rollback_says_what_it_leaves(
     settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ class Readers:
             await asyncio.gather(*tasks)
 
 
+@pytest.mark.slow
 async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
