@@ -214,8 +214,11 @@ class SessionsSettings(SettingsGroup):
     """The application's sessions: collection and field paths; unmapped, users come from the messages."""
 
     collection: str | None = None
+    id: str = Field(
+        default="_id", description="the field by which messages name the session, such as `conversationId`"
+    )
     agent_id: str = "agent_id"
-    users: str = "users"
+    users: str = Field(default="users", description="a list of ids; if you set it, also a field of one id")
     group_id: str = "group_id"
     title: str = Field(default="title", description="shown in the context, if there is one")
     memory: str = Field(default="memory", description="if false, nothing is formed from the session")

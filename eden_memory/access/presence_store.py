@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import UNNAMED, Asker, Present
 from eden_memory.directory.author_store import MessageAuthors
-from eden_memory.directory.directory_store import group_of, is_switched_off, remembered, text_of
+from eden_memory.directory.directory_store import group_of, remembered, text_of
 from eden_memory.directory.participants import whose
+from eden_memory.directory.session_documents import SessionDocuments, is_switched_off, listed_users
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import decode_id, encode_id
@@ -30,6 +31,7 @@ class MongoPresence:
         self, source: AsyncDatabase[dict[str, Any]], memory: AsyncDatabase[dict[str, Any]], settings: Settings
     ) -> None:
         self._source, self._settings = source, settings
+        self._documents = SessionDocuments(source, settings.sessions)
         self._states = memory[settings.names[SessionState.COLLECTION]]
         self._written = MessageAuthors(source, memory, settings)
 
@@ -100,25 +102,22 @@ class MongoPresence:
 
     async def _sessions(self, asked: Sequence[Asker]) -> "_Seen":
         """The sessions' documents, and the authors of those whose document lists no users."""
-        collection = self._settings.sessions.collection
         names = [
             asker.session_id
             for asker in asked
             if asker.session_id is not None and not whose(asker.session_id)
         ]
-        rows = await self._read(collection, names)
+        rows = await self._documents.by_id(names)
         unlisted = [name for name in names if self._by_authors(name, rows)]
         lists = {name: self._users(row) for name, row in rows.items()}
-        listed = {
-            name: _ids(cast("list[Any]", users)) for name, users in lists.items() if isinstance(users, list)
-        }
+        listed = {name: _ids(users) for name, users in lists.items() if users is not None}
         return _Seen(rows, listed, await self._authors(unlisted))
 
     def _by_authors(self, session_id: str, rows: Rows) -> bool:
         """Whether a session's users are its authors: it is not mapped, or its document lists none."""
         if self._settings.sessions.collection is None:
             return True
-        return session_id in rows and not isinstance(self._users(rows[session_id]), list)
+        return session_id in rows and self._users(rows[session_id]) is None
 
     async def _read(self, collection: str | None, typed_ids: Iterable[str]) -> Rows:
         return {} if collection is None else await documents_by_id(self._source[collection], typed_ids)
@@ -136,8 +135,8 @@ class MongoPresence:
             for name, now in written.items()
         }
 
-    def _users(self, session: Row) -> Any:
-        return getter(self._settings.sessions.users)(session)
+    def _users(self, session: Row) -> list[Any] | None:
+        return listed_users(self._settings.sessions, session)
 
     def _present(
         self,

@@ -11,6 +11,7 @@ from pymongo import AsyncMongoClient
 from eden_memory.directory.listed_messages import DOCUMENT
 from eden_memory.directory.listed_store import ListStore
 from eden_memory.directory.secret_store import installation_secret
+from eden_memory.directory.session_documents import SessionDocuments
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.mark_store import MongoForgetting
@@ -241,7 +242,7 @@ def _excluded(settings: Settings, client: MongoClient) -> ExcludedSessions | Non
             "EDEN_SESSIONS_EXCLUDE is set, and no collection of sessions is",
             "Set EDEN_SESSIONS_COLLECTION, or EDEN_MESSAGES_EXCLUDE if the messages have the field.",
         )
-    return ExcludedSessions(client[settings.source_database][sessions.collection], sessions.exclude)
+    return ExcludedSessions(SessionDocuments(client[settings.source_database], sessions))
 
 
 def _collection(client: MongoClient, settings: Settings, name: str) -> Any:

@@ -45,7 +45,7 @@ from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.mongo.client import connect
 from eden_memory.replay.namespaces.namespace_store import checked
-from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.settings import MessagesSettings, SessionsSettings, Settings
 
 
 def doctor(
@@ -217,7 +217,8 @@ async def _found(
         answering = only_answering(best.documents, _mapped(settings, best))
         sessions = await sessions_beside(client, settings, best, answering)
         listed = sessions is not None and sessions.users is not None
-        indexes = await missing_indexes(client, _mapped(settings, best), best.database, listed=listed)
+        mapped = _mapped(settings, best, sessions)
+        indexes = await missing_indexes(client, mapped, best.database, listed=listed)
         users = await users_beside(client, _mapped(settings, best), best, sessions)
         return FoundMapping(best, others, sessions, indexes, users)
 
@@ -242,7 +243,9 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     return findings + found.indexes
 
 
-def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
+def _mapped(
+    settings: Settings, best: MessagesCandidate, sessions: SessionsProposal | None = None
+) -> Settings:
     paths = {name: path for name, path in best.proposal.paths.items() if path is not None}
     mapped: dict[str, Any] = {
         "list": best.proposal.listed,
@@ -252,7 +255,10 @@ def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
     if best.proposal.otherwise:
         mapped["content"] = tuple(best.proposal.contents)
     messages = MessagesSettings(collection=best.collection, **mapped)
-    return settings.model_copy(update={"messages": messages})
+    if sessions is None:
+        return settings.model_copy(update={"messages": messages})
+    beside = SessionsSettings(collection=sessions.collection, **sessions.paths)
+    return settings.model_copy(update={"messages": messages, "sessions": beside})
 
 
 def _confirmed() -> bool:

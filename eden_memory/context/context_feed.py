@@ -13,13 +13,14 @@ from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 from eden_memory.access.visible import UNNAMED
 from eden_memory.directory.application_message_store import parts, placed
 from eden_memory.directory.listed_messages import DOCUMENT
+from eden_memory.directory.session_documents import listed_users
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.document_fields import Getter, Unusable, getter, paths_of, stored_path
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT, leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, Message, SessionState, Snapshot, Stream
 from eden_memory.schemas.events.chat import role_of, roles_of
-from eden_memory.settings import Settings
+from eden_memory.settings import SessionsSettings, Settings
 from eden_memory.tasks import run_until_first
 
 log = LibraryLogger()
@@ -57,6 +58,8 @@ class Feed:
     pipeline: list[dict[str, Any]]
     changed: Callable[[Mapping[str, Any]], Iterable[ContextChange]]
     full_document: str | None = None
+    before: str | None = None
+    """Whether documents come as they were before the change, too."""
     rest: float = 0.0
     """Seconds between an event and the question for the next ones, which come together."""
 
@@ -70,19 +73,34 @@ class _Watched:
     fields: tuple[str, ...] = ()
     typed: bool = True
     """Its ids are typed text; else they are the application's."""
+    id: str = "_id"
+    """The field that holds the id."""
 
 
-def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> ContextChange:
+def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Iterable[ContextChange]:
     followed = watched.get(event.get("ns", {}).get("coll", ""))
     key = event.get("documentKey", {}).get("_id")
     if followed is None or key is None or followed.what == "everything":
-        return ContextChange("everything")
+        return [ContextChange("everything")]
     new = event.get("operationType") == "insert"
     what = "session" if followed.what == "state" and new else followed.what
+    keys = [key] if followed.id == "_id" else _named(event, getter(followed.id))
     try:
-        return ContextChange(what, key if followed.typed else encode_id(key))
+        named = [ContextChange(what, each if followed.typed else encode_id(each)) for each in keys]
     except TypeError:
-        return ContextChange("everything")
+        named = []
+    return named or [ContextChange("everything")]
+
+
+def _named(event: Mapping[str, Any], read: Getter) -> list[Any]:
+    """Return the ids in a document that was changed, of before and after; none where one of them is not known."""
+    kind, told = event["operationType"], event.get("fullDocumentBeforeChange")
+    now = event.get("fullDocument")
+    if told is None and (kind == "delete" or (kind == "update" and event.get("moved"))):
+        return []
+    if now is None and kind != "delete":
+        return []
+    return list(dict.fromkeys(read(document) for document in (told, now) if document is not None))
 
 
 def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> dict[str, Feed]:
@@ -101,11 +119,13 @@ def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> di
         own.append(_Watched(names[Snapshot.COLLECTION], "scope"))
     if marks:
         own.append(_Watched(names[ForgottenMark.COLLECTION], "forgotten"))
-    theirs: list[_Watched] = []
+    theirs, joined = list[_Watched](), None
     if sessions.collection is not None:
         said = (sessions.users, sessions.group_id, sessions.agent_id, sessions.title)
         fields = (*said, sessions.memory, sessions.incognito, *paths_of(sessions.exclude))
-        theirs.append(_Watched(sessions.collection, "session", fields, typed=False))
+        fields = (*fields, *((sessions.id,) if sessions.id != "_id" else ()))
+        joined = _Watched(sessions.collection, "session", fields, typed=False, id=sessions.id)
+        theirs += [joined] if sessions.id == "_id" else []
     if agents.collection is not None:
         switches = (agents.user_memory_enabled, agents.agent_memory_enabled)
         fields = (*switches, agents.facts, agents.reflections)
@@ -117,12 +137,16 @@ def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> di
     databases = {settings.mongodb.database: own}
     if theirs:
         databases.setdefault(settings.source_database, []).extend(theirs)
-    return {name: _feed(name, watched) for name, watched in databases.items()}
+    found = {name: _feed(name, watched) for name, watched in databases.items()}
+    if joined is not None and joined not in theirs:  # whose documents have to be looked at
+        feed = _feed(settings.source_database, [joined])
+        found["/sessions"] = replace(feed, full_document="updateLookup", before="whenAvailable")
+    return found
 
 
 def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
     by_collection = {followed.collection: followed for followed in watched}
-    return Feed(database, _pipeline(watched), lambda event: (_changed(event, by_collection),))
+    return Feed(database, _pipeline(watched), lambda event: _changed(event, by_collection))
 
 
 def messages_feed(settings: Settings) -> Feed:
@@ -139,7 +163,7 @@ def recent_feeds(settings: Settings) -> dict[str, Feed]:
     names = settings.names
     theirs = [_messages(settings), _inbox(names["inbox"])]
     if settings.sessions.collection is not None:
-        theirs.append(_listed_users(settings.sessions.collection, settings.sessions.users))
+        theirs.append(_listed_users(settings.sessions.collection, settings.sessions))
     state, marks = names[SessionState.COLLECTION], names[ForgottenMark.COLLECTION]
     added = names[Message.COLLECTION]
     kept = (
@@ -260,17 +284,18 @@ def _inbox(collection: str) -> _Followed:
     return _Followed(collection, {"$literal": True}, fields, changed)
 
 
-def _listed_users(collection: str, users: str) -> _Followed:
+def _listed_users(collection: str, paths: SessionsSettings) -> _Followed:
     """Sessions that may be new to the users whom they list."""
-    listed = getter(users)
+    name = getter(paths.id)
 
     def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
-        named = listed(event.get("fullDocument") or {})
-        for user in named if isinstance(named, list) else ():  # pyright: ignore[reportUnknownVariableType]
+        session = event.get("fullDocument") or {}
+        for user in listed_users(paths, session) or ():
             with suppress(TypeError):
-                yield ContextChange("author", encode_id(event["documentKey"]["_id"]), encode_id(user))
+                yield ContextChange("author", encode_id(name(session)), encode_id(user))
 
-    return _Followed(collection, _matters(_Watched(collection, "session", (users,))), (users,), changed)
+    fields = tuple(dict.fromkeys((paths.users, paths.id)))
+    return _Followed(collection, _matters(_Watched(collection, "session", fields)), fields, changed)
 
 
 def _author_of(session: str, author: Any) -> ContextChange:
@@ -297,9 +322,13 @@ def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
     conditions = [
         _and({"$eq": ["$ns.coll", followed.collection]}, _matters(followed)) for followed in watched
     ]
+    shown: dict[str, Any] = {"documentKey": 1, "ns": 1, "operationType": 1}
+    for path in (followed.id for followed in watched if followed.id != "_id"):
+        moved = _matters(_Watched("", "session", (path,)))
+        shown |= {f"fullDocument.{path}": 1, f"fullDocumentBeforeChange.{path}": 1, "moved": moved}
     return [
         {"$match": {"$expr": {"$or": [{"$eq": ["$operationType", "dropDatabase"]}, *conditions]}}},
-        {"$project": {"documentKey": 1, "ns": 1, "operationType": 1}},
+        {"$project": shown},
     ]
 
 
@@ -403,6 +432,7 @@ class ContextFeed:
                     stream = await database.watch(
                         feed.pipeline,
                         full_document=feed.full_document,
+                        full_document_before_change=feed.before,
                         max_await_time_ms=int(self._await_seconds * 1_000),
                     )
                 async with stream:

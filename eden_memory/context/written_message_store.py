@@ -251,7 +251,7 @@ class WrittenMessages:
         self._windows = memory[names[WindowTexts.COLLECTION]]
         sessions = settings.sessions
         self._sessions = None if sessions.collection is None else _local(source, sessions.collection)
-        self._users = sessions.users
+        self._users, self._session_id = sessions.users, sessions.id
         self._hint = messages_of_user_hint(source.name, self._paths)
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
@@ -433,9 +433,10 @@ class WrittenMessages:
         hint = create_index(self._sessions.database.name, self._sessions.name, {self._users: 1, "_id": -1})
         if not await self._short(self._sessions, self._users, hint):
             return []
-        found = self._sessions.find({self._users: user}, {"_id": 1}, sort=[("_id", -1)], limit=MOST_SESSIONS)
-        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
-        return list(filter(None, readable("directory", rows, lambda row: _typed(row["_id"]))))
+        listed = self._sessions.find({self._users: user}, {self._session_id: 1}, sort=[("_id", -1)])
+        rows = await listed.limit(MOST_SESSIONS).max_time_ms(MOST_MILLISECONDS).to_list()
+        name = getter(self._session_id)
+        return list(filter(None, readable("directory", rows, lambda row: _typed(name(row)))))
 
     async def _in_sessions(
         self, session_ids: Sequence[str], most: int = MOST_MESSAGES

@@ -15,17 +15,18 @@ from eden_memory.directory.participants import (
     SessionFacts,
     whose,
 )
+from eden_memory.directory.session_documents import SessionDocuments, is_switched_off, listed_users
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.limits import sharing_of
 from eden_memory.mongo.changes import Unreadable
-from eden_memory.mongo.document_fields import getter, marked_if
+from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import documents_by_id, found_documents
 from eden_memory.names import Names
 from eden_memory.schemas.documents import SessionState, Snapshot, Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import FORMED_KINDS, FormedKind, SharedSessions, SharingMode
-from eden_memory.settings import AgentsSettings, GroupsSettings, Remembered, SessionsSettings, Settings
+from eden_memory.settings import AgentsSettings, GroupsSettings, Remembered, Settings
 
 Row = Mapping[str, Any]
 NO_MEMBERS = frozenset[str]()
@@ -47,6 +48,7 @@ class MongoDirectory:
     def __init__(self, database: AsyncDatabase[dict[str, Any]], streams: Any, settings: Settings) -> None:
         self._database, self._streams = database, streams
         self._sessions, self._agents = settings.sessions, settings.agents
+        self._documents = SessionDocuments(database, settings.sessions)
         self._users, self._groups = settings.users, settings.groups
         chosen = settings.memory.without_users
         self._without_users = settings.users.collection is None if chosen is None else chosen
@@ -61,7 +63,7 @@ class MongoDirectory:
         wanted = list(session_ids)
         if not wanted:
             return {}
-        rows = await self._read(self._sessions.collection, wanted)
+        rows = await self._documents.by_id(wanted)
         documents = {name: self._session(name, rows.get(name)) for name in wanted}
         usable = [session for session in documents.values() if isinstance(session, SessionDocument)]
         agents = await self._read(self._agents.collection, [session.agent_id for session in usable])
@@ -88,7 +90,7 @@ class MongoDirectory:
 
     async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
         """Return which of the sessions (with who wrote in them), of all their users and of `others` are off."""
-        rows = await self._read(self._sessions.collection, authors)
+        rows = await self._documents.by_id(authors)
         users = {name: self._users_of(rows.get(name)) or tuple(named) for name, named in authors.items()}
         everybody = {user for named in (*users.values(), *authors.values(), others) for user in named}
         gone = frozenset(
@@ -121,8 +123,7 @@ class MongoDirectory:
     def _users_of(self, row: Row | None) -> tuple[str, ...]:
         """Return the users that a session's document names, as far as they are ids."""
         try:
-            users = getter(self._sessions.users)(row) if row is not None else None
-            return tuple(map(encode_id, users)) if isinstance(users, list) else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return tuple(map(encode_id, (row and listed_users(self._sessions, row)) or ()))
         except TypeError:
             return ()
 
@@ -142,8 +143,8 @@ class MongoDirectory:
         try:
             field, agent = paths.agent_id, getter(paths.agent_id)(row)
             agent_id = DEFAULT_AGENT if agent is None else encode_id(agent)
-            field, users = paths.users, getter(paths.users)(row)
-            named = tuple(dict.fromkeys(map(encode_id, users))) if isinstance(users, list) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            field, users = paths.users, listed_users(paths, row)
+            named = None if users is None else tuple(dict.fromkeys(map(encode_id, users)))
             field, group = paths.group_id, getter(paths.group_id)(row)
             return SessionDocument(agent_id, named, None if group is None else encode_id(group))
         except NoId as error:
@@ -241,12 +242,6 @@ def remembered(
     return tuple(kind for kind in FORMED_KINDS if found[kind] in states)
 
 
-def is_switched_off(paths: SessionsSettings, session: Row) -> bool:
-    """Tell whether a session's document keeps the session out of memory."""
-    off = getter(paths.memory)(session) is False or getter(paths.incognito)(session) is True
-    return off or marked_if(paths.exclude)(session)
-
-
 class UserGroup(NamedTuple):
     """The name and the members of a group, if the application gives them."""
 
@@ -287,6 +282,7 @@ class Labels:
 
     def __init__(self, source: AsyncDatabase[dict[str, Any]], settings: Settings) -> None:
         self._source, self._settings = source, settings
+        self._ids = {"session": settings.sessions.id}
         self._paths = {
             "agent": (settings.agents.collection, settings.agents.name),
             "user": (settings.users.collection, settings.users.name),
@@ -299,11 +295,10 @@ class Labels:
         collection, path = self._paths[kind]
         if collection is None or not ids:
             return {}
-        wanted = [decode_id(typed) for typed in ids]
-        rows = await found_documents(
-            "directory", self._source[collection], {"_id": {"$in": wanted}}, {path: 1}
-        )
-        named = ((_first_id([row["_id"]]), text_of(getter(path)(row))) for row in rows)
+        wanted, key = [decode_id(typed) for typed in ids], self._ids.get(kind, "_id")
+        fields = dict.fromkeys((key, path), 1)
+        rows = await found_documents("directory", self._source[collection], {key: {"$in": wanted}}, fields)
+        named = ((_first_id([getter(key)(row)]), text_of(getter(path)(row))) for row in rows)
         return {identity: name for identity, name in named if identity is not None and name is not None}
 
     async def member_of(self, group_id: str) -> str | None:
@@ -320,8 +315,9 @@ class Labels:
         paths = self._settings.sessions
         if paths.collection is None:
             return None
-        row = await self._source[paths.collection].find_one({paths.group_id: decode_id(group_id)}, {"_id": 1})
-        return None if row is None else _first_id([row["_id"]])
+        of_group = {paths.group_id: decode_id(group_id)}
+        row = await self._source[paths.collection].find_one(of_group, {paths.id: 1})
+        return None if row is None else _first_id([getter(paths.id)(row)])
 
 
 def _first_id(listed: Any) -> str | None:

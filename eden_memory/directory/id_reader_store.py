@@ -113,7 +113,7 @@ class IdReader:
         sessions, agents, users = mapped.sessions, mapped.agents, mapped.users
         fields: Mapping[IdKind, Sequence[tuple[str | None, str]]] = {
             "agent": [(sessions.collection, sessions.agent_id), (agents.collection, "_id")],
-            "session": [(messages.collection, messages.session_id), (sessions.collection, "_id")],
+            "session": [(messages.collection, messages.session_id), (sessions.collection, sessions.id)],
             "user": [
                 (messages.collection, messages.user_id),
                 (sessions.collection, sessions.users),

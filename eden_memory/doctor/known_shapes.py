@@ -14,6 +14,15 @@ HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class KnownSessions:
+    """The documents of a program's sessions, where messages name them by another field than `_id`."""
+
+    id: str
+    users: str
+    """A list of ids or one id: of several documents of a session, each names a user."""
+
+
+@dataclass(frozen=True, slots=True)
 class KnownShape:
     """The fields of one program's messages. Where a field has several paths, the documents decide."""
 
@@ -38,6 +47,7 @@ class KnownShape:
     """Marks, in the form of the settings; proposed if a document has the field."""
     listed: str | None = None
     """The list in a document whose elements are the messages."""
+    sessions: KnownSessions | None = None
 
     def fits(self, documents: Sequence[Row]) -> bool:
         """Tell whether messages look like this program's."""
@@ -111,6 +121,7 @@ SHAPES = (
         user_id=("user",),
         roles={"true": "user", "false": "assistant"},
         exclude=("isTemporary", "error"),
+        sessions=KnownSessions("conversationId", users="user"),
     ),
     KnownShape(
         "Rocket.Chat",
@@ -123,6 +134,7 @@ SHAPES = (
         roles={ALL_OTHERS: "user"},
         answers="bot",
         bots=("rocket.cat",),
+        sessions=KnownSessions("rid", users="u._id"),
     ),
     KnownShape(
         "Vercel AI SDK",
@@ -131,6 +143,7 @@ SHAPES = (
         role="role",
         content=("parts",),
         created_at="createdAt",
+        sessions=KnownSessions("id", users="userId"),
     ),
     KnownShape(
         "OpenAI Responses",
@@ -178,6 +191,7 @@ SHAPES = (
         content=("content::json.parts", "content::json.content"),
         created_at="createdAt",
         user_id=("resourceId",),
+        sessions=KnownSessions("id", users="resourceId"),
     ),
     KnownShape(
         "Discord",

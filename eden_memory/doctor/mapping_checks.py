@@ -18,7 +18,9 @@ from eden_memory.assembly.tailer import misread_of
 from eden_memory.directory.application_message_store import parts, placed
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import DEFAULT_AGENT, Missing, SessionFacts
+from eden_memory.directory.session_documents import listed_users
 from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.known_shapes import KnownSessions, known_shape
 from eden_memory.doctor.mapping_proposal import (
     MANY_SESSIONS,
     Proposal,
@@ -28,7 +30,7 @@ from eden_memory.doctor.mapping_proposal import (
     propose,
     turn_lists,
 )
-from eden_memory.doctor.mongodb_checks import judge_index, judge_session_index
+from eden_memory.doctor.mongodb_checks import joined_index, judge_index, judge_session_index
 from eden_memory.doctor.proposed_mapping import (
     NO_FIELD,
     SessionsProposal,
@@ -47,7 +49,7 @@ from eden_memory.mongo.document_fields import Unusable, first_with_text, getter,
 from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES, JSON_TEXT
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
-from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.settings import MessagesSettings, SessionsSettings, Settings
 from eden_memory.source.message_mapping import ROLES, MessageMapping
 from eden_memory.source.messages_store import Misread, message_mapping
 
@@ -61,6 +63,9 @@ SAMPLE, GLANCE = 200, 20
 
 SESSIONS = 100
 """Sessions of the messages that are searched for in other collections."""
+
+LOOK_MILLISECONDS = 5_000
+"""For one collection that may lack an index on what is looked for."""
 
 NOT_THEIRS = frozenset({"admin", "local", "config", DEMO_DATABASE})
 """Databases of the server and of `eden demo`; those of `eden eval` have a common prefix."""
@@ -154,25 +159,29 @@ async def sessions_beside(
 ) -> SessionsProposal | None:
     """The collection of the same database whose ids are the sessions' of the messages; of several the fullest.
 
-    `answering`: ids of those who only answer.
+    Messages name sessions by their `_id` or, those of a known program, by its field. `answering`: ids of those who
+    only answer.
     """
     if messages.proposal.session_id is None:
         return None
     values = map(getter(messages.proposal.session_id), messages.documents)
     ids = list({repr(value): value for value in values if is_id(value)}.values())[:SESSIONS]
-    found: list[SessionsProposal] = []
+    shape, found = known_shape(messages.documents), list[SessionsProposal]()
+    ways = [None, *([shape.sessions] if shape is not None and shape.sessions is not None else [])]
     for collection in await _collections(client, settings, messages.database):
-        if collection != messages.collection:
+        for known in ways if collection != messages.collection else ():
             place = _collection(client, messages.database, collection)
-            with suppress(OperationFailure):  # this user may not read it
-                documents = await place.find({"_id": {"$in": ids}}).to_list()
-                proposal = propose_sessions(collection, documents, len(ids), answering)
+            with suppress(OperationFailure):  # this user may not read it, or it lacks an index and is large
+                of = place.find({"_id" if known is None else known.id: {"$in": ids}}).max_time_ms(
+                    LOOK_MILLISECONDS
+                )
+                proposal = propose_sessions(collection, await of.to_list(), len(ids), answering, known)
                 found += [proposal] if proposal is not None else []
-    return max(
-        found,
-        key=lambda sessions_proposal: (len(sessions_proposal.paths), sessions_proposal.described),
-        default=None,
-    )
+    return max(found, key=_fullness, default=None)
+
+
+def _fullness(sessions: SessionsProposal) -> tuple[int, int]:
+    return sum(name != "id" for name in sessions.paths), sessions.described
 
 
 async def users_beside(
@@ -216,6 +225,7 @@ async def missing_indexes(
     except OperationFailure:  # a view has no indexes
         return []
     found = [judge_index(indexes, database, settings.messages)]
+    found += await joined_index(client[database], settings)
     found += [] if listed else [judge_session_index(indexes, database, settings.messages)]
     return [finding for finding in found if finding.state != "ok"]
 
@@ -486,12 +496,14 @@ async def described(client: Client, settings: Settings) -> list[Finding]:
     facts = await directory.look_up(set(filter(None, named)))
     ids = list({repr(value): value for value in map(getter(messages.session_id), documents)}.values())
     place = database.get_collection(sessions.collection, codec_options=PLAIN)
-    rows = await place.find({"_id": {"$in": ids}}).to_list()
+    rows = await place.find({sessions.id: {"$in": ids}}).to_list()
     answering = only_answering(documents, settings)
+    known = None if sessions.id == "_id" else KnownSessions(sessions.id, sessions.users)
+    proposed = propose_sessions(sessions.collection, rows, len(ids), answering, known)
     return [
         *found,
-        *judge_sessions(facts, propose_sessions(sessions.collection, rows, len(ids), answering), settings),
-        *judge_listed(rows, answering, sessions.users),
+        *judge_sessions(facts, proposed, settings),
+        *judge_listed(rows, answering, sessions),
         *judge_unlisted(rows, documents, settings),
     ]
 
@@ -506,7 +518,7 @@ def judge_sessions(
         what = f"{len(missing)} of {len(found)} sessions form no memory, their messages wait: {missing[0]}"
         hint = (
             "Correct EDEN_SESSIONS_COLLECTION, EDEN_SESSIONS_AGENT_ID or EDEN_AGENTS_COLLECTION, or write what is "
-            "missing. A session's `_id` is what its messages name."
+            f"missing. A session's `{paths.id}` is what its messages name (EDEN_SESSIONS_ID)."
         )
         yield Finding(name, "fail" if len(missing) == len(found) else "warn", what, hint)
     if not facts:
@@ -536,10 +548,11 @@ def judge_sessions(
 
 
 def judge_listed(
-    sessions: Sequence[Mapping[str, Any]], answering: Collection[str], path: str
+    sessions: Sequence[Mapping[str, Any]], answering: Collection[str], paths: SessionsSettings
 ) -> list[Finding]:
     """Of documents of sessions; `answering`: ids that only answer. Nothing if no list holds one."""
-    mixed = sum(lists_any(getter(path)(session), answering) for session in sessions)
+    path = paths.users
+    mixed = sum(lists_any(listed_users(paths, session), answering) for session in sessions)
     if not mixed:
         return []
     what = (
@@ -557,16 +570,15 @@ def judge_unlisted(
     sessions: Sequence[Mapping[str, Any]], documents: Sequence[dict[str, Any]], settings: Settings
 ) -> list[Finding]:
     """Of documents of sessions and messages: whether a user writes in a session whose list lacks them."""
-    mapping, path = message_mapping(settings), settings.sessions.users
+    mapping, paths = message_mapping(settings), settings.sessions
     session_id, author = (
         getter(placed(settings.messages, name))
         for name in (settings.messages.session_id, settings.messages.user_id)
     )
-    listed = {
-        repr(session["_id"]): {repr(user) for user in cast("list[Any]", users)}
-        for session in sessions
-        if isinstance(users := getter(path)(session), list)
-    }
+    listed, path, name_of = dict[str, set[str]](), paths.users, getter(paths.id)
+    for session in sessions:
+        if (users := listed_users(paths, session)) is not None:
+            listed.setdefault(repr(name_of(session)), set()).update(map(repr, users))
     outside = {
         name
         for document in messages_in(documents, settings)

@@ -19,6 +19,7 @@ from eden_memory.directory.author_store import (
     newest_of_session_hint,
 )
 from eden_memory.directory.participants import ROOM_CHOICES
+from eden_memory.directory.session_documents import listed_users
 from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.sharing_store import Learning, learning, rooms_without_facts
@@ -29,7 +30,7 @@ from eden_memory.replay.namespaces.namespace_store import MongoLive, goes_on
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import ForgottenMark, Message, Namespace
 from eden_memory.schemas.scopes import SharingMode
-from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.settings import MessagesSettings, SessionsSettings, Settings
 from eden_memory.source.messages_store import reading_order
 from eden_memory.stages.dead_letter_store import DeadLetters
 
@@ -368,10 +369,39 @@ def judge_index(indexes: Indexes, database: str, messages: MessagesSettings) -> 
 async def session_index(database: Database, settings: Settings) -> Finding:
     """Where no document lists a session's users, each context and search looks up the authors of its messages."""
     mapped, messages = settings.sessions.collection, settings.messages
-    if mapped is not None and await database[mapped].find_one({settings.sessions.users: {"$type": "array"}}):
+    if mapped is not None and await _lists_users(database[mapped], settings.sessions):
         return Finding("session index", "ok", f"not needed while {mapped} lists who is in a session")
     indexes = await database[messages.collection].index_information()
     return judge_session_index(indexes, database.name, messages)
+
+
+async def _lists_users(sessions: Any, paths: SessionsSettings) -> bool:
+    some: Any = {paths.users: {"$type": "array"}}
+    row = await sessions.find_one(
+        some if "users" not in paths.model_fields_set else {paths.users: {"$ne": None}}
+    )
+    return row is not None and listed_users(paths, row) is not None
+
+
+async def joined_index(database: Database, settings: Settings) -> list[Finding]:
+    """Where messages name a session by another field than `_id`, each message, context and search looks it up."""
+    sessions = settings.sessions
+    if sessions.collection is None or sessions.id == "_id":
+        return []
+    try:
+        indexes = await database[sessions.collection].index_information()
+    except OperationFailure:  # a view has no indexes, and a collection that is missing has none either
+        indexes = {}
+    if any(begins_with(index, sessions.id) for index in indexes.values()):
+        return [Finding("sessions index", "ok", f"of {sessions.collection}, begins with {sessions.id}")]
+    return [
+        Finding(
+            "sessions index",
+            "warn",
+            f"none of {sessions.collection} begins with {sessions.id}: each look-up of a session reads all of it",
+            create_index(database.name, sessions.collection, {sessions.id: 1}),
+        )
+    ]
 
 
 def judge_session_index(indexes: Indexes, database: str, messages: MessagesSettings) -> Finding:

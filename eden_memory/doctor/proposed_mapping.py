@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding
+from eden_memory.doctor.known_shapes import KnownSessions
 from eden_memory.doctor.mapping_proposal import (
     HALF,
     ID,
@@ -21,6 +22,7 @@ from eden_memory.doctor.mapping_proposal import (
 )
 from eden_memory.doctor.sampled_fields import WORD, SampledField, is_id, kinds, sampled_fields
 from eden_memory.errors import EdenError
+from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import encode_id
 
 USERS = frozenset(
@@ -59,13 +61,16 @@ class SessionsProposal:
     """What keeps a session out of memory."""
     only_agent: str | None = None
     """The typed id of the agent that all of these sessions name."""
+    id: str = ID
+    """The field by which messages name them."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def paths(self) -> dict[str, str]:
         """The paths that were found, by the name of the setting."""
         users = NO_FIELD if self.with_answering else self.users
-        found = {"agent_id": self.agent_id, "users": users, "title": self.title}
+        joined = None if self.id == ID else self.id
+        found = {"id": joined, "agent_id": self.agent_id, "users": users, "title": self.title}
         return {name: path for name, path in found.items() if path is not None}
 
 
@@ -74,16 +79,24 @@ def propose_sessions(
     documents: Sequence[Mapping[str, Any]],
     sampled: int,
     answering: Collection[str] = (),
+    known: KnownSessions | None = None,
 ) -> SessionsProposal | None:
     """The mapping of documents whose ids are those of sessions; None where they do not look like sessions.
 
     `answering`: ids (as `repr` writes them) of those who only answer, as a bot's: no list of users holds them.
+    `known`: the fields that the program of the messages has in them, of which one is the id.
     """
     fields = sampled_fields(documents)
+    path = ID if known is None else known.id
+    described = len({repr(getter(path)(document)) for document in documents})
     users = _first(
         fields, lambda sampled_field: _speaks(sampled_field, USERS) and sampled_field.share(_are_ids) >= HALF
     )
-    if len(documents) < HALF * sampled or not (users or NAMED & _words(collection)):
+    if known is not None:
+        users = _first(
+            fields, lambda field: field.path == known.users and field.share(_is_or_are_ids) >= HALF
+        )
+    if described < HALF * sampled or not (users or (known is None and NAMED & _words(collection))):
         return None
     with_answering = users if users and any(lists_any(value, answering) for value in users.present) else None
     users = None if with_answering else users
@@ -108,13 +121,15 @@ def propose_sessions(
     return SessionsProposal(
         collection,
         sampled,
-        len(documents),
+        described,
+        id=path,
         **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
         no_ids=no_ids.path if no_ids else None,
         with_answering=with_answering.path if with_answering else None,
         exclude=temporary(fields),
         only_agent=_only_id(agent),
         forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field}
+        | {"id": "by which messages name the session"}
         | (
             {"users": f"no field: {with_answering.path} lists who only answers, too"}
             if with_answering
@@ -178,8 +193,10 @@ def _names_one(sampled_field: SampledField) -> bool:
 
 
 def lists_any(value: Any, ids: Collection[str]) -> bool:
-    """Whether a list holds one of these ids, as `repr` writes them."""
-    return isinstance(value, list) and any(repr(item) in ids for item in cast("list[Any]", value))
+    """Whether a list of users, or the one id in place of it, is or holds one of these ids, as `repr` writes them."""
+    return any(
+        repr(item) in ids for item in (cast("list[Any]", value) if isinstance(value, list) else [value])
+    )
 
 
 def _forms(sampled_field: SampledField) -> str:
@@ -194,6 +211,10 @@ def _are_ids(value: Any) -> bool:
         return False
     items = cast("list[Any]", value)
     return bool(items) and all(map(is_id, items))
+
+
+def _is_or_are_ids(value: Any) -> bool:
+    return is_id(value) or _are_ids(value)
 
 
 SECTION = re.compile(r"^\[+\s*([\w-]+)", re.MULTILINE)

@@ -11,6 +11,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.directory_store import agents_that_say
+from eden_memory.directory.session_documents import SessionDocuments
 from eden_memory.directory.stream_store import StreamStore
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
@@ -216,5 +217,5 @@ async def rooms_without_facts(
     if mapped.collection is None or not names:
         return len(names)
     group = getter(mapped.group_id)
-    rows = await documents_by_id(source[mapped.collection], names, {mapped.group_id: 1})
+    rows = await SessionDocuments(source, mapped).by_id(names)
     return sum(group(rows.get(name, {})) is None for name in names)

@@ -18,6 +18,7 @@ from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import UNREADABLE
 from eden_memory.mongo.changes import Document, Unreadable
+from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.names import span_id
 from eden_memory.schemas.ids import NoId
@@ -140,18 +141,26 @@ async def found_documents(
 async def documents_by_id(
     collection: AsyncCollection[Any], typed_ids: Iterable[str], fields: Any = None
 ) -> dict[str, Row]:
-    """Return documents of the application by typed id; those that cannot be decoded are Unreadable.
+    """Return documents of the application by typed id; those that cannot be decoded are Unreadable."""
+    return {name: rows[-1] for name, rows in (await grouped_by_id(collection, typed_ids, fields)).items()}
+
+
+async def grouped_by_id(
+    collection: AsyncCollection[Any], typed_ids: Iterable[str], fields: Any = None, path: str = "_id"
+) -> dict[str, list[Row]]:
+    """Return documents of the application by the typed id at a path, those of one id in the order of their `_id`.
 
     MongoDB finds 5.0 for 5: a document has the id that it was asked for by.
     """
     names = {decode_id(typed_id): typed_id for typed_id in typed_ids}
     if not names:
         return {}
-    plain, found = collection.with_options(codec_options=PLAIN), dict[str, Row]()
-    async for batch in plain.find_raw_batches({"_id": {"$in": list(names)}}, fields):
+    plain, found = collection.with_options(codec_options=PLAIN), dict[str, list[Row]]()
+    read, order = getter(path), None if path == "_id" else [("_id", 1)]
+    async for batch in plain.find_raw_batches({path: {"$in": list(names)}}, fields, sort=order):
         for row in decode_documents(cast(bytes, batch)):
-            identity = row["_id"]
+            identity = read(row)
             value = identity.to_decimal() if isinstance(identity, Decimal128) else identity
             with suppress(NoId, TypeError):  # a collation found another spelling
-                found[names.get(value) or encode_id(identity)] = row
+                found.setdefault(names.get(value) or encode_id(identity), []).append(row)
     return found

@@ -1,15 +1,15 @@
 """Checks which sessions a caller may reach: those of its agents with all users among its own."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from eden_memory.access.admission_store import Caller, Refused, Right
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
+from eden_memory.directory.session_documents import SessionDocuments, listed_users
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.ids import decode_id, encode_id
-from eden_memory.mongo.lenient_decoding import found_document
+from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import SessionState
 
 
@@ -28,8 +28,8 @@ class SessionReach:
 
     def __init__(self, memory: ProcessMemory) -> None:
         settings = memory.settings
-        self._memory, self._source = memory, memory.source
-        self._mapped = settings.sessions
+        self._memory, self._mapped = memory, settings.sessions
+        self._documents = SessionDocuments(memory.source, settings.sessions)
         self._written = MessageAuthors(memory.source, memory.database, settings)
 
     async def demand(
@@ -79,15 +79,14 @@ class SessionReach:
             return KnownSession(own.agent_id, None if own.user_id is None else frozenset((own.user_id,)))
         if self._mapped.collection is None:
             return KnownSession(DEFAULT_AGENT, await self._authors(session_id), listed=False)
-        sessions = self._source[self._mapped.collection]
-        row = await found_document("directory", sessions, {"_id": decode_id(session_id)})
+        row = await self._documents.one(session_id)
         if row is None:
             return None
-        listed, agent = getter(self._mapped.users)(row), getter(self._mapped.agent_id)(row)
+        listed, agent = listed_users(self._mapped, row), getter(self._mapped.agent_id)(row)
         agent_id = DEFAULT_AGENT if agent is None else _id(agent)
-        if not isinstance(listed, list):
+        if listed is None:
             return KnownSession(agent_id, await self._authors(session_id), listed=False)
-        return KnownSession(agent_id, _ids(cast("list[Any]", listed)))
+        return KnownSession(agent_id, _ids(listed))
 
     async def _authors(self, session_id: str) -> frozenset[str] | None:
         """Return the authors that formation-trigger has seen: empty for a new session, None if it knows none."""

@@ -18,6 +18,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.directory.listed_messages import MessageList, place_in_document
 from eden_memory.directory.listed_store import ListStore
 from eden_memory.directory.participants import BEGINS
+from eden_memory.directory.session_documents import SessionDocuments
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
@@ -30,7 +31,7 @@ from eden_memory.mongo.document_fields import (
     without_nested,
 )
 from eden_memory.mongo.ids import decode_id, encode_id
-from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents, documents_by_id
+from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
 from eden_memory.names import Names
 from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import ForgottenMark, Message
@@ -321,15 +322,15 @@ def _values(place: bytes) -> list[Any]:
 
 
 class ExcludedSessions:
-    """Finds the sessions whose documents keep their messages out of memory; `exclude` marks such a document."""
+    """Finds the sessions whose documents keep their messages out of memory."""
 
-    def __init__(self, sessions: AsyncCollection[dict[str, Any]], exclude: Sequence[str]) -> None:
-        self._sessions, self._is_marked = sessions, marked_if(exclude)
+    def __init__(self, sessions: SessionDocuments) -> None:
+        self._sessions, self._is_marked = sessions, marked_if(sessions.paths.exclude)
 
     async def among(self, session_ids: Iterable[str]) -> set[str]:
         """Return those of the sessions that are excluded, or whose document cannot be read; SourceFailed."""
         with source_errors("looking for excluded sessions"):
-            rows = await documents_by_id(self._sessions, session_ids)
+            rows = await self._sessions.by_id(session_ids)
         return {name for name, row in rows.items() if isinstance(row, Unreadable) or self._is_marked(row)}
 
 

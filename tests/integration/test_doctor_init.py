@@ -87,10 +87,18 @@ async def test_a_known_program_is_recognised_and_its_first_content_with_text_is_
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
 ) -> None:
     chat = next(chat for chat in STORED_CHATS if chat.program == "LibreChat")
-    await client[settings.mongodb.database]["messages"].insert_many(chat.documents())
+    database = client[settings.mongodb.database]
+    await database["messages"].insert_many(chat.documents())
+    await database["conversations"].insert_many(chat.described())
     printed = await init()
     assert printed.exit_code == 0, printed.output
-    assert tomllib.loads(printed.stdout)["messages"] == {"collection": "messages", **chat.messages}
+    proposed = tomllib.loads(printed.stdout)
+    assert proposed["messages"] == {"collection": "messages", **chat.messages}
+    assert proposed["sessions"] == {"collection": "conversations", **chat.sessions}
+    needed = 'getCollection("conversations").createIndex({"conversationId": 1})'
+    assert needed in " ".join(printed.stderr.split())
+    await database["conversations"].create_index("conversationId")
+    assert needed not in " ".join((await init()).stderr.split())
 
 
 async def test_a_file_is_written_when_it_is_asked_for_and_never_over_another(

@@ -288,18 +288,18 @@ class TurnStore:
         """
         if self._sessions is None or not self._makes_sessions:
             return
-        users = self._mapped.users
+        users, of_session = self._mapped.users, {self._mapped.id: session}
         fits: Row = {} if user is None else {"$or": [{users: user}, {users: {"$not": {"$type": "array"}}}]}
-        if await self._sessions.find_one({"_id": session} | fits, {"_id": 1}) is not None:
+        if await self._sessions.find_one(of_session | fits, {"_id": 1}) is not None:
             return
         begins = user is not None and await self._authors.nobody_else_in(encode_id(session), encode_id(user))
         new: Row = {self._mapped.agent_id: agent, **({users: []} if begins else {})}
-        await self._sessions.update_one({"_id": session}, {"$setOnInsert": new}, upsert=True)
+        await self._sessions.update_one(of_session, {"$setOnInsert": new}, upsert=True)
         if user is not None and not begins:  # an empty list would say that nobody is there
-            await self._sessions.update_one({"_id": session, users: []}, {"$unset": {users: ""}})
+            await self._sessions.update_one({**of_session, users: []}, {"$unset": {users: ""}})
         if user is not None:
             listed: Row = {users: {"$type": "array"}} if begins else {f"{users}.0": {"$exists": True}}
-            await self._sessions.update_one({"_id": session} | listed, {"$addToSet": {users: user}})
+            await self._sessions.update_one(of_session | listed, {"$addToSet": {users: user}})
 
     async def _stored(self, names: Sequence[str]) -> dict[str, StoredTurn]:
         """Return those of the turns that are stored, or were, by name."""

@@ -16,10 +16,10 @@ from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.terminal import plain
 from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
+from eden_memory.directory.session_documents import SessionDocuments
 from eden_memory.errors import NotFound
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import TYPED, decode_id, encode_id
-from eden_memory.mongo.lenient_decoding import found_document
 from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.empty_because import EmptyBecause
 from eden_memory.operations.reach import SessionReach
@@ -138,8 +138,8 @@ async def _agent(memory: Memory, session: Any) -> Any:
     if session is not None and mapped.collection is None:
         return decode_id(DEFAULT_AGENT)
     row = None
-    if session is not None and mapped.collection is not None:
-        row = await found_document("directory", memory.source[mapped.collection], {"_id": session})
+    if session is not None:
+        row = await SessionDocuments(memory.source, mapped).one(encode_id(session))
     if row is None:
         return default_agent(memory.settings)
     said = getter(mapped.agent_id)(row)

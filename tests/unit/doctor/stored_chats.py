@@ -43,6 +43,10 @@ class StoredChat:
     """Makes the document of a session from its number and its messages; None: each message is a document."""
     dated: bool = True
     """Whether its messages say when they were written."""
+    of_session: Callable[[int, list[Row]], Row] | None = None
+    """Makes the document beside the messages that describes a session; None: there is none, or it is not known."""
+    sessions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The proposed group `[sessions]`, without the collection."""
 
     def documents(self) -> list[Row]:
         """Return four sessions of ten messages, in which user and agent take turns."""
@@ -51,6 +55,13 @@ class StoredChat:
             return rows
         starts = range(0, len(rows), EACH)
         return [self.listed(number, rows[start : start + EACH]) for number, start in enumerate(starts)]
+
+    def described(self) -> list[Row]:
+        """Return the documents of the sessions."""
+        rows, starts = [row for row, _ in self._made()], range(0, SESSIONS * EACH, EACH)
+        if self.of_session is None:
+            return []
+        return [self.of_session(number, rows[start : start + EACH]) for number, start in enumerate(starts)]
 
     def said(self) -> list[Said | None]:
         """Return what is to become of each document; None: nothing."""
@@ -112,6 +123,64 @@ def _librechat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, 
         **({} if users else content),
     }
     return row, Said("user" if users else "assistant", f"s.{user}", said)
+
+
+def _librechat_session(number: int, rows: list[Row]) -> Row:
+    return {
+        "_id": _object_id(number),
+        "conversationId": rows[0]["conversationId"],
+        "title": "About boats",
+        "user": rows[0]["user"],
+        "messages": [row["_id"] for row in rows],
+        "isTemporary": number == 1,
+        "expiredAt": BEGAN if number == 1 else None,
+        "endpoint": "openAI",
+        "tags": [],
+        "createdAt": BEGAN,
+        "updatedAt": BEGAN,
+        "__v": 0,
+    }
+
+
+def _rocket_chat_subscription(number: int, rows: list[Row]) -> Row:
+    """Rocket.Chat keeps one for each user of a room; here the bot has none."""
+    return {
+        "_id": f"rcSubscription{number:03}",
+        "rid": rows[0]["rid"],
+        "u": rows[0]["u"],
+        "name": "boats",
+        "fname": "Boats",
+        "t": "c",
+        "open": True,
+        "alert": False,
+        "unread": 0,
+        "ls": BEGAN,
+        "ts": BEGAN,
+        "_updatedAt": BEGAN,
+    }
+
+
+def _vercel_chat(number: int, rows: list[Row]) -> Row:
+    return {
+        "_id": _object_id(number),
+        "id": rows[0]["chatId"],
+        "title": "About boats",
+        "userId": _user(number * EACH),
+        "visibility": "private",
+        "createdAt": BEGAN,
+    }
+
+
+def _mastra_thread(number: int, rows: list[Row]) -> Row:
+    return {
+        "_id": _object_id(number),
+        "id": rows[0]["thread_id"],
+        "resourceId": rows[0]["resourceId"],
+        "title": "About boats",
+        "metadata": None,
+        "createdAt": BEGAN,
+        "updatedAt": BEGAN,
+    }
 
 
 def _rocket_chat(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said | None]:
@@ -491,6 +560,8 @@ STORED_CHATS = (
             "created_at": "createdAt",
         },
         not_read=("messages of version 1, which are no JSON",),
+        of_session=_mastra_thread,
+        sessions={"id": "id", "users": "resourceId", "title": "title"},
     ),
     StoredChat(
         "Items of the OpenAI Agents SDK as JSON text (`{session_id, message_data}`)",
@@ -515,10 +586,9 @@ STORED_CHATS = (
             "roles": {"true": "user", "false": "assistant"},
             "exclude": ["isTemporary", "error"],
         },
-        not_read=(
-            "`isTemporary` of the conversation where messages lack it",
-            "which answer was regenerated: both count",
-        ),
+        not_read=("which answer was regenerated: both count",),
+        of_session=_librechat_session,
+        sessions={"id": "conversationId", "users": "user", "title": "title", "exclude": ["isTemporary"]},
     ),
     StoredChat(
         "Rocket.Chat",
@@ -534,12 +604,15 @@ STORED_CHATS = (
             "exclude": ["t=uj"],
         },
         not_read=("files' content; encrypted messages (`e2e`)",),
+        of_session=_rocket_chat_subscription,
+        sessions={"id": "rid", "users": "u._id", "title": "name"},
     ),
     StoredChat(
         "Vercel AI SDK (`UIMessage`)",
         _vercel,
         {"session_id": "chatId", "role": "role", "content": "parts", "created_at": "createdAt"},
-        not_read=("the user, whom only the chat names: write `userId` with each message",),
+        of_session=_vercel_chat,
+        sessions={"id": "id", "users": "userId", "title": "title"},
     ),
     StoredChat(
         "OpenAI Responses and Conversations, an item for each document",

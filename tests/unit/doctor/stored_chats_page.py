@@ -12,8 +12,8 @@ HEAD = """\
 
 What `eden doctor --init` proposes for the messages of these programs. Each row is a test.
 
-| messages of | session, role, text, author, time | not read |
-| --- | --- | --- |
+| messages of | session, role, text, author, time | sessions: id, users | not read |
+| --- | --- | --- | --- |
 """
 
 
@@ -24,9 +24,10 @@ def page() -> str:
 
 def _rows() -> Iterator[str]:
     for chat in STORED_CHATS:
-        yield f"| {chat.program} | {_fields(chat)} | {'; '.join(chat.not_read)} |"
+        beside = ", ".join(f"`{chat.sessions[name]}`" for name in ("id", "users") if name in chat.sessions)
+        yield f"| {chat.program} | {_fields(chat)} | {beside} | {'; '.join(chat.not_read)} |"
     for unread in UNREAD_CHATS:
-        yield f"| {unread.name} | | all: write each message as a document of its own |"
+        yield f"| {unread.name} | | | all: write each message as a document of its own |"
 
 
 def _fields(chat: StoredChat) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.cli.doctor import FoundMapping, proposal_findings
+from eden_memory.directory.session_documents import listed_users
 from eden_memory.doctor.known_shapes import known_shape
 from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents, messages_in
 from eden_memory.doctor.mapping_proposal import propose
@@ -14,9 +15,10 @@ from eden_memory.doctor.proposed_mapping import (
     UsersProposal,
     as_toml,
     findings_of,
+    propose_sessions,
     propose_users,
 )
-from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.settings import MessagesSettings, SessionsSettings, Settings
 from eden_memory.source.messages_store import message_mapping
 from tests.unit.doctor.schemas_of_chats import BEGAN, many, nested, rooms
 from tests.unit.doctor.stored_chats import (
@@ -65,6 +67,21 @@ def test_message_author_time_and_role_are_read_right(chat: StoredChat) -> None:
         assert found == ([] if said is None else [(said, moment)]), document
     states = {finding.check: finding.state for finding in judge_documents(documents, settings)}
     assert "fail" not in states.values(), states
+
+
+@pytest.mark.parametrize(
+    "chat", [chat for chat in STORED_CHATS if chat.sessions], ids=lambda chat: chat.program
+)
+def test_documents_of_sessions_are_joined_by_the_field_that_messages_name(chat: StoredChat) -> None:
+    documents, described = chat.documents(), chat.described()
+    shape = known_shape(documents)
+    assert shape is not None
+    assert propose_sessions("chats_of_people", described[:1], len(described), (), shape.sessions) is None
+    proposed = propose_sessions("chats_of_people", described, len(described), (), shape.sessions)
+    assert proposed is not None
+    written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents), proposed))["sessions"]
+    assert written == {"collection": "chats_of_people", **chat.sessions}
+    assert listed_users(SessionsSettings(**written), described[0]) not in (None, [])
 
 
 @pytest.mark.parametrize("chat", UNREAD_CHATS, ids=lambda chat: chat.name)
