@@ -12,8 +12,7 @@ from eden_memory.memory.memory_views import View
 from eden_memory.mongo.ids import typed_or_none
 from eden_memory.observability.audit_store import FoundJunk, MemoryAudit
 from eden_memory.operations import parameters as p
-from eden_memory.operations.long_reads import LongRead
-from eden_memory.operations.operator_calls import OperatorCalls
+from eden_memory.operations.operator_calls import LongRead, OperatorCalls
 from eden_memory.schemas.documents import InboxFactCommand
 from eden_memory.schemas.scopes import Scope
 from eden_memory.source.inbox_store import ask_all
