@@ -29,7 +29,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.windows.window_list_store import WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
-KNOWN, RETIRED, NOTICED, CHANGES = 25, 15, 15, 30
+KNOWN, RETIRED, NOTICED, CHANGES = 10, 10, 10, 30
 """Facts that hold, that were retired, and reflections that a person's page reads; and changes that it shows."""
 
 
