@@ -87,7 +87,7 @@ OPERATORS = {
     "budget": f"{OPERATOR}/budget?user=ann",
 }
 """And a dead letter, which is opened from their list."""
-WIDTH, TALLEST, GAP = 900, 1_200, 16
+WIDTH, TALLEST, GAP = 900, 1_700, 16
 FRAME = (128, 128, 128)
 KAFKA_MS = 60_000
 
