@@ -115,6 +115,43 @@ def _lasting(
     return lines
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that a context does not show, and why; for people, without content."""
+
+    what: str
+    why: str
+
+
+def left_out(
+    shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings, shows: Collection[FormedKind]
+) -> list[LeftOut]:
+    """Return what `context_xml` leaves out of these scopes: facts, and reflections that no blob holds yet."""
+    found: list[LeftOut] = []
+    facts = sum(visible.snapshot.active_facts for visible in shown)
+    newest = newest_facts(shown, now, settings)
+    listed = len(newest) + len(_lasting(shown, newest, now, settings)) if "facts" in shows else 0
+    if facts > listed:
+        days = settings.context_days
+        young = "" if days is None else f", none older than {days:g} days"
+        why = (
+            f"a context lists the {settings.context_facts} newest{young}, and lasting ones of a user; a search or "
+            "recall finds the others"
+        )
+        if "facts" not in shows:
+            why = "they are formed, but not shown: EDEN_MEMORY_FACTS, or the agent's document, says so"
+        found.append(LeftOut(f"{facts - listed:,} of {facts:,} facts", why))
+    buffered, told = sum(len(visible.snapshot.buffer) for visible in shown), set[str]()
+    ordered = sorted(shown, key=lambda visible: _ORDER.index(visible.scope.kind))
+    lines = sum(len(_reflections(visible, told)) for visible in ordered) if "reflections" in shows else 0
+    if buffered > lines:
+        why = "a context shows the newest of each scope's buffer, and none twice"
+        if "reflections" not in shows:
+            why = "they are formed, but not shown: EDEN_MEMORY_REFLECTIONS, or the agent's document, says so"
+        found.append(LeftOut(f"{buffered - lines:,} of {buffered:,} reflections in the buffers", why))
+    return found
+
+
 def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:
     """Return when the next fact of a context built now expires; None: none does."""
     snapshots = [visible.snapshot for visible in shown]

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 DAYS = 30
 MOST_SCOPES = 100
 """With both values of a switch 200 ranges of an index: so many MongoDB merges in order, more it would sort."""
-MOST_COUNTED = 5_000
+MOST_COUNTED = 3_000
 """Of each kind, the newest."""
 ByDay = tuple[tuple[str, int], ...]
 """Days as `2026-01-31` (UTC), the oldest first."""
@@ -99,6 +99,6 @@ def _consolidated(scope_keys: Sequence[str], since: datetime) -> list[Row]:
 
 
 async def _counted(collection: Any, steps: Sequence[Row]) -> dict[str, int]:
-    day: Row = {"$dateToString": {"format": "%Y-%m-%d", "date": "$at"}}
+    day: Row = {"$dateTrunc": {"date": "$at", "unit": "day"}}
     rows = await collection.aggregate([*steps, {"$group": {"_id": day, "count": {"$sum": 1}}}])
-    return {row["_id"]: row["count"] async for row in rows}
+    return {f"{row['_id']:%Y-%m-%d}": row["count"] async for row in rows}

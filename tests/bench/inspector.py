@@ -11,17 +11,20 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.schemas.scopes import Scope
 from tests.bench.report import Report, Row, median
-from tests.bench.search_facts import facts, store
+from tests.bench.search_facts import NOW, facts, store
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import doors_of, namespaced
-from tests.integration.ui.world import fill
+from tests.integration.ui.world import FORMATION, fill
 from tests.servers import TestServers, running_servers
 
 EVE = Scope.of_user("s.a", "s.eve")
@@ -31,6 +34,7 @@ DIMENSIONS, SEED = 16, 7
 PAGES = {
     "overview": "/ui",
     "agent": "/ui/agent?agent=a",
+    "person": f"/ui/person?{OF_EVE}",
     "scope": f"/ui/scope?{OF_EVE}",
     "facts": f"/ui/facts?{OF_EVE}",
     "facts of a week in April": f"/ui/facts?{OF_EVE}&since=2026-04-01&until=2026-04-08",
@@ -38,6 +42,7 @@ PAGES = {
     "fact": f"/ui/fact?agent=a&user=eve&id={SEED}-500",
     "context": "/ui/context?agent=a&user=eve",
     "windows": "/ui/windows",
+    "window": f"/ui/window?id={quote(FORMATION)}",
     "costs": "/ui/costs",
 }
 
@@ -50,10 +55,25 @@ async def inspector_over(servers: TestServers, count: int) -> AsyncGenerator[htt
         try:
             await fill(kit)
             await store(kit.database, facts(count, [EVE], DIMENSIONS, SEED))
+            await _formed_lately(kit.database)
             async with doors_of(kit) as doors:
                 yield doors.http
         finally:
             await kit.client.drop_database(settings.mongodb.database)
+
+
+async def _formed_lately(database: AsyncDatabase[Any]) -> None:
+    """Move the formation of all of EVE's facts, one a minute, up to now: growth counts the last days."""
+    later = {
+        "startDate": "$formed_at",
+        "unit": "second",
+        "amount": int((datetime.now(UTC) - NOW).total_seconds()),
+    }
+    query = {"scope_key": EVE.key}
+    await database["memory_facts"].update_many(query, [{"$set": {"formed_at": {"$dateAdd": later}}}])
+    await database["memory_snapshots"].update_one(
+        {"_id": EVE.key}, {"$set": {"changed_at": datetime.now(UTC)}}
+    )
 
 
 async def milliseconds(http: httpx2.AsyncClient, path: str) -> float:

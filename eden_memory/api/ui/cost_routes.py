@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -23,8 +24,9 @@ from eden_memory.errors import EdenError
 from eden_memory.memory.browsing_store import ScopeLists
 from eden_memory.memory.growth_store import GrowthCounts
 from eden_memory.memory.memory_index_store import count_documents
+from eden_memory.observability.lineage_store import StoredLineage
 from eden_memory.operations.parameters import IdText
-from eden_memory.schemas.documents import RecentFact
+from eden_memory.schemas.documents import Fact, RecentFact
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.controls import MongoControls
 from eden_memory.usage.usage_store import MongoTotals, UsageQuery, together
@@ -68,11 +70,14 @@ async def overview(request: Request) -> Response:
     known = KnownNames(doors, readers)
     changed = await ScopeLists(database, names).changed_last(LATELY_SCOPES)
     await known.learn_of(changed)
+    remembered = await _remembered_lately(readers, known, changed)
+    stored = StoredLineage(database, names)
     return render(
         request,
         "overview.html",
         names=known,
-        remembered=await _remembered_lately(readers, known, changed),
+        remembered=remembered,
+        sentences=await _sentences(stored, [item.fact.fact_id for item in remembered]),
         growth=growth_plots(await GrowthCounts(database, names).of_all(datetime.now(UTC))),
         counts=await count_documents(database, names),
         today=together(await totals.sums(query)),
@@ -147,6 +152,19 @@ async def _remembered_lately(
             RememberedFact(fact, scope, address("fact", **who, id=fact.fact_id), whose) for fact in facts
         ]
     return sorted(found, key=lambda item: item.fact.formed_at, reverse=True)[:LATELY_FACTS]
+
+
+async def _sentences(stored: StoredLineage, fact_ids: Sequence[str]) -> dict[str, str]:
+    """Return, by fact, the text of the newest message that it rests on, while memory keeps it."""
+    rows = await stored.by_id(Fact, fact_ids, {"sources": 1})
+    newest = {
+        name: max(row["sources"], key=itemgetter("said_at"))["message_id"]
+        for name, row in rows.items()
+        if row.get("sources")
+    }
+    messages = await stored.messages(newest.values())
+    texts = {name: messages.get(message, {}).get("text") for name, message in newest.items()}
+    return {name: text for name, text in texts.items() if text}
 
 
 async def _failed(lists: WindowLists) -> list[ListedWindow] | None:

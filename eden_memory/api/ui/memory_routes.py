@@ -1,6 +1,6 @@
 """Pages about memory: a scope with its lists, a fact with its history, the context, windows, what users shared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -11,13 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pymongo.errors import ExecutionTimeout
 
 from eden_memory.access.admission_store import Caller, Right
-from eden_memory.access.visible import VisibleMemory, VisibleScope
+from eden_memory.access.visible import UNNAMED, WIDE, VisibleMemory, VisibleScope
 from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.visiting import DOOR, KnownNames, ViewPlace, Visit, demand_to_read_all, visit
 from eden_memory.app.readers import Readers
 from eden_memory.assembly.handlers import window_limits
+from eden_memory.context.context_xml import LeftOut, left_out
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import MOST_LISTED, MOST_QUERY_CHARACTERS
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
@@ -31,6 +32,7 @@ from eden_memory.schemas.documents import Message
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import SearchReport
+from eden_memory.settings import MemorySettings
 from eden_memory.usage.usage_store import MongoTotals
 from eden_memory.windows.window_list_store import (
     NOT_COUNTED,
@@ -157,23 +159,27 @@ async def scope(request: Request, place: Annotated[ScopePlace, Query()]) -> Resp
 class ChangedVersion:
     """A version of a blob beside the one before it."""
 
-    version: int
+    of: BlobVersionView
     before: int | None
     runs: Sequence[Run]
+
+    def words(self, said: str) -> int:
+        """Return how many words are `new` or `gone`."""
+        return sum(len(run.text.split()) for run in self.runs if run.said == said)
 
 
 def _changed(blob: BlobView | None, asked: int | None) -> ChangedVersion | None:
     """Return the words that a version changed (None: the newest); None where there is no blob."""
     if blob is None:
         return None
-    newest = BlobVersionView(blob.version, blob.content, blob.consolidated_at)
+    newest = BlobVersionView(blob.version, blob.content, blob.consolidated_at, command=blob.command)
     versions = [newest, *blob.earlier]
     place = next((at for at, of in enumerate(versions) if of.version == (asked or blob.version)), None)
     if place is None:
         raise NotFound("this version of the blob is not kept", "The last 20 are.")
     before = versions[place + 1] if place + 1 < len(versions) else None
     runs = word_diff("" if before is None else before.content, versions[place].content)
-    return ChangedVersion(versions[place].version, before.version if before else None, runs)
+    return ChangedVersion(versions[place], before.version if before else None, runs)
 
 
 @router.get("/reflections")
@@ -264,7 +270,54 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
     here = await visit(request, place)
     xml = await here.service.get_memory_context(here.call.session, here.call.user, place.message or None)
     because = await empty_because(here.call, BY_NAME["context"], ContextText(context=xml))
-    return here.render("context.html", xml=xml, message=place.message, because=because)
+    memory = here.readers.settings.memory
+    missing = left_out(here.view.shown, datetime.now(UTC), memory, here.view.shows)
+    missing += [*_hidden_scopes(here), *_not_recalled(xml, place.message, memory)]
+    return here.render("context.html", xml=xml, message=place.message, because=because, missing=missing)
+
+
+def _hidden_scopes(here: Visit) -> Iterator[LeftOut]:
+    """Yield which memory is not shown; what others in the session have to do with it is for operators alone."""
+    view, kinds = here.view, {key.partition(":")[0] for key in here.view.scope_keys}
+    if here.user is None:
+        yield LeftOut("every user's own memory", "no user is named")
+    elif "user" not in kinds:
+        yield LeftOut("the user's own memory", _why_hidden(here))
+    if here.session is None:
+        yield LeftOut("memory of a session", "no session is named")
+    if "agent" not in kinds:
+        yield LeftOut(
+            "what the agent knows for everybody", "`agent_memory_enabled` or a stream switches it off"
+        )
+    if here.caller.is_operator and any(key.partition(":")[0] in WIDE for key in view.private):
+        yield LeftOut(
+            "what users said, in memory that others see",
+            "sharing is private: it stays with them; `eden sharing list --hidden` lists it",
+        )
+
+
+def _why_hidden(here: Visit) -> str:
+    users = here.view.users
+    if not here.view.present:
+        return "the user is not in this session"
+    if here.caller.is_operator and here.session is not None:
+        if users is None:
+            return "it is not known who is in the session"
+        if UNNAMED in users:
+            return "somebody wrote in the session whom no message names"
+        if len(users) > 1:
+            return f"the session has {len(users)} users, and nobody's own memory is shown to others"
+    return "who is in the session, or a switch of the user, session, agent or stream, rules it out"
+
+
+def _not_recalled(xml: str, message: str, memory: MemorySettings) -> Iterator[LeftOut]:
+    if memory.recalls_by is None:
+        yield LeftOut("facts that the message asks for", "EDEN_MEMORY_RECALL is off")
+    elif not message:
+        yield LeftOut("facts that a message asks for", "no message is given to recall for")
+    elif "<RetrievedFacts>" not in xml:
+        why = "no fact is related to it closely enough, or those that are stand in the context already"
+        yield LeftOut("facts that the message asks for", why)
 
 
 async def learn_sources(here: Visit, sources: Sequence[SourceMessage]) -> None:

@@ -41,6 +41,8 @@ WIDTH, HEIGHT = 640, 180
 LEFT, BOTTOM, TOP = 56, 22, 12
 SMALL = 320, 120
 """Width and height of a plot that stands beside others."""
+LABEL = 32
+"""Width of a bar's label."""
 GAP = 0.25
 """Share of a bar's room that stays empty."""
 FOLDED_CHARACTERS, SHOWN_CHARACTERS = 500, 320
@@ -95,6 +97,7 @@ def _environment() -> Environment:
         "day": day,
         "moment": moment,
         "number": number,
+        "ordinal": ordinal,
         "plain_id": plain_id,
         "usd": usd,
         "percent": percent,
@@ -146,6 +149,11 @@ def clock(at: datetime) -> str:
 def number(value: int) -> str:
     """Format a number with thousands apart."""
     return f"{value:,}"
+
+
+def ordinal(formation_id: str) -> str:
+    """Return the number of a window in its session: `3` of `s.chat/3-7bff852e191e`."""
+    return formation_id.rpartition("/")[2].partition("-")[0]
 
 
 def usd(amount: Decimal | None) -> str:
@@ -213,7 +221,7 @@ def bar_plot(amounts: Sequence[tuple[str, Decimal]], size: tuple[int, int] = (WI
             height=round(tall, 1),
             label=label,
             amount=amount,
-            shown=place % every == 0,
+            shown=place % every == 0 and (len(amounts) - place) * room > LABEL,
         )
         for place, (label, amount) in enumerate(amounts)
     )

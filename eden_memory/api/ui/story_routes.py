@@ -16,6 +16,7 @@ from eden_memory.api.ui.memory_routes import ScopePlace, learn_sources, lineage_
 from eden_memory.api.ui.pages import growth_plots
 from eden_memory.api.ui.visiting import ViewPlace, Visit, demand_to_read_all, visit
 from eden_memory.context.written_message_store import WrittenMessage
+from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import NotFound
 from eden_memory.memory.browsing_store import Filters
 from eden_memory.memory.growth_store import GrowthCounts
@@ -29,7 +30,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.windows.window_list_store import WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
-KNOWN, RETIRED, NOTICED, CHANGES = 25, 15, 15, 30
+KNOWN, RETIRED, NOTICED, CHANGES = 10, 10, 10, 30
 """Facts that hold, that were retired, and reflections that a person's page reads; and changes that it shows."""
 
 
@@ -135,20 +136,23 @@ class FormedMessage:
 async def window(request: Request, place: Annotated[WindowPlace, Query()]) -> Response:
     """Show a window's messages, and what came of each, or why nothing did."""
     doors = doors_of(request)
+    names = (await doors.memory.current()).settings.names
+    windows = doors.memory.database[names[WindowTexts.COLLECTION]]
     if place.agent is None:
         demand_to_read_all(request.state.caller)
-    names = (await doors.memory.current()).settings.names
-    row = await doors.memory.database[names[WindowTexts.COLLECTION]].find_one({"_id": place.id})
-    agent = place.agent or (None if row is None else await _agent_of(request, row["session_id"]))
-    if row is None or agent is None:
-        raise NotFound("there is no such window", "The list of windows has those that are stored.")
-    session = row["session_id"] if place.agent is None else place.session
-    here = await visit(request, ViewPlace(agent=agent, session=session, user=place.user))
-    if here.session != row["session_id"]:
-        raise NotFound("there is no such window here", "A window is seen in its session.")
+        row = await windows.find_one({"_id": place.id})
+        whose = await _whose(request, row, place)
+    else:  # admitted before anything is read: whoever may not see a window learns nothing of its id
+        whose = ViewPlace(agent=place.agent, session=place.session, user=place.user)
+        row = None
+    here = await visit(request, whose)
+    row = row or await windows.find_one({"_id": place.id})
+    if row is None or here.session != row["session_id"]:
+        raise _unknown()
     sources = _sources(row)
     found = await lineage_of(here).windows(sources)
     listed = await WindowLists(doors.memory.database, names).named([place.id])
+    own = [part for part in found if part.formation_id == place.id]
     messages = await _messages(here, found)
     await learn_sources(here, [message.source for message in messages])
     return here.render(
@@ -157,14 +161,22 @@ async def window(request: Request, place: Annotated[WindowPlace, Query()]) -> Re
         closed=CLOSED_BECAUSE.get(row["closed"]["because"], row["closed"]["because"]),
         switched_off=len(row.get("left_out") or ()),
         messages=messages,
-        calls=sum(part.calls for part in found),
-        usd=next((part.cost_usd for part in found if part.cost_usd is not None), None),
+        calls=sum(part.calls for part in own),
+        usd=next((part.cost_usd for part in own if part.cost_usd is not None), None),
     )
 
 
-async def _agent_of(request: Request, session_id: str) -> str | None:
-    known = await doors_of(request).reach.known(session_id)
-    return None if known is None else known.agent_id
+def _unknown() -> NotFound:
+    return NotFound("there is no such window here", "The list of windows has those that are stored.")
+
+
+async def _whose(request: Request, row: dict[str, Any] | None, place: WindowPlace) -> ViewPlace:
+    """Return the place of a window of any session; of one without a document it is with the default agent."""
+    if row is None:
+        raise _unknown()
+    known = await doors_of(request).reach.known(row["session_id"])
+    agent = (known and known.agent_id) or DEFAULT_AGENT
+    return ViewPlace(agent=agent, session=row["session_id"], user=place.user)
 
 
 def _sources(row: dict[str, Any]) -> list[SourceMessage]:

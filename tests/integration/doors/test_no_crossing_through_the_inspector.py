@@ -30,7 +30,7 @@ def page_of(attack: Attack) -> tuple[str, dict[str, Any]]:
         "search": ("facts", {**key, "q": QUESTION, "state": "all"}),
         "explain": ("facts", {**key, "q": QUESTION}),
         "reflections": ("reflections", key),
-        "blobs": ("scope", key),
+        "blobs": (("scope", "person")[attack.number % 2], key),
         "stats": ("agent", {"kind": ("user", "session", "group", "shard")[attack.number % 4]}),
         "consolidation": ("windows", {}),
         "export": ("costs", {"by": "user"}),

@@ -364,10 +364,17 @@ async def test_a_key_sees_what_it_sees_over_http(browser: Browser, inspector: Do
             f"scope?agent=a&user=ada&session=both&key={quote(YARD.key)}",
             "shared?agent=a",
             "shared?agent=a&user=ada",
+            f"person?agent=a&user=bob&key={quote(BOB.key)}",
+            f"person?agent=a&user=ada&key={quote(BOB.key)}",
+            f"window?id={quote(FORMATION)}",
+            "window?agent=a&session=both&user=ada&id=s.both%2F1",
+            "window?agent=a&session=one&user=ada&id=s.both%2F1",
         )
         for path in paths:
             assert await ada.open(f"/ui/{path}") in (403, 404), path
             assert "Turin" not in await text_of(ada)
+        await ada.open(f"/ui/window?agent=a&session=one&user=ada&id={quote(FORMATION)}")
+        assert await ada.page.locator(".came").all_inner_texts() == ["fact: Ada works in Lisbon."] * 2
         await ada.open(f"/ui/scope?agent=a&key={quote(AGENT.key)}")
         assert await ada.page.locator("main a[href*='/ui/change']").count() == 0
         await inspector.keys.revoke("ada-only")

@@ -52,6 +52,7 @@ async def test_memory_is_watched_corrected_and_operated_in_a_browser(
         session = await running.session("ann", title="Boats")
         await running.told(session, "ann", "note user: Wants long answers.")
         await _watched(page, running, session)
+        await _told(page, running, session)
         await _corrected(page)
         await _operated(page, doors, running, session)
         assert page.wrong == []
@@ -96,6 +97,37 @@ async def _watched(page: Watched, running: System, session: str) -> None:
     await expect(page.page.locator("pre")).to_contain_text("Ann owns a boat.")
     await page.page.get_by_role("link", name="Windows of this session").click()
     await expect(page.page.get_by_role("cell", name="formed").first).to_be_visible()
+
+
+async def _told(page: Watched, running: System, session: str) -> None:
+    """What is said is told as people see it: in the feed, of the person, in its window, and beside the context."""
+    await running.told(session, "ann", "fact user: Ann sails, same-hobby.", "Good morning.")
+    await running.told(session, "ann", "fact user: Ann sails at night, moreover same-hobby.")
+    await page.open("/ui")
+    await expect(page.page.locator("#growth ~ .charts svg")).to_have_count(3)
+    facts = page.page.get_by_role("img", name="Facts a day: 30 bars, the highest")
+    await expect(facts.locator("title").last).not_to_have_text(re.compile(": 0$"))
+    await (
+        page.page.get_by_role("listitem")
+        .filter(has_text="Ann sails")
+        .get_by_role("link", name="ann", exact=True)
+        .click()
+    )
+    await expect(page.page.get_by_role("link", name="What is known")).to_have_attribute(
+        "aria-current", "page"
+    )
+    await expect(page.page.get_by_text("changed 1 time")).to_be_visible()
+    await expect(page.page.locator(".timeline ins").first).to_contain_text("moreover")
+    await page.open(f"/ui/windows?agent={AGENT}&session={session}&user=ann")
+    await page.page.get_by_role("link", name="window 3").click()
+    fate = page.page.get_by_role("listitem").filter(has_text="Good morning.").last
+    await expect(fate.get_by_text("The model stated no fact from it.")).to_be_visible()
+    await expect(page.page.get_by_role("heading", name="Boats")).to_be_visible()
+    await page.page.locator(".came a").first.click()
+    await expect(page.page.get_by_role("heading", name="Ann sails", exact=False)).to_be_visible()
+    await page.open(f"/ui/context?agent={AGENT}&session={session}&user=ann")
+    await expect(page.page.get_by_text("No message is given to recall for.")).to_be_visible()
+    assert await faults(page.page) == []
 
 
 async def _corrected(page: Watched) -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.access.visible import VisibleScope
-from eden_memory.context.context_xml import FactLine, age_of, attribute, clean, context_xml, one_line
+from eden_memory.context.context_xml import (
+    FactLine,
+    age_of,
+    attribute,
+    clean,
+    context_xml,
+    left_out,
+    one_line,
+)
 from eden_memory.redaction import without_unseen
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import encode
@@ -245,3 +253,21 @@ def test_what_xml_cannot_write_and_nobody_would_see_is_taken_out_with_and_withou
 def test_a_line_ends_in_one_way(end: str) -> None:
     assert clean(f"a{end}b") == "a\nb"
     assert one_line(f"a{end}b") == "a b"
+
+
+def test_what_a_context_leaves_out_is_counted_with_the_reason() -> None:
+    facts = tuple(fact(f"Ada owns boat {number}.", before(hours=number), number) for number in range(5))
+    buffer = tuple(
+        reflection(f"Asks about boat {number}.", before(hours=90 - number), number) for number in range(90)
+    )
+    scopes = [shown(USER, recent_facts=facts, active_facts=7, buffer=buffer)]
+    settings = MemorySettings(context_facts=3)  # pyright: ignore[reportCallIssue]
+    xml = context_xml(scopes, NOON, settings)
+    first, second = left_out(scopes, NOON, settings, ("facts", "reflections"))
+    assert (first.what, xml.count("owns")) == ("4 of 7 facts", 3)
+    assert "the 3 newest" in first.why
+    assert second.what == f"{90 - xml.count('Asks')} of 90 reflections in the buffers"
+    hidden = left_out(scopes, NOON, settings, ("reflections",))
+    assert hidden[0].what == "7 of 7 facts"
+    assert "EDEN_MEMORY_FACTS" in hidden[0].why
+    assert left_out([shown(USER, recent_facts=facts[:1], active_facts=1)], NOON, settings, ("facts",)) == []
