@@ -46,6 +46,7 @@ async def test_the_newer_of_update_pairs_is_first_in_nine_of_ten() -> None:
     assert sum(shares) / len(shares) >= 0.9
 
 
+@pytest.mark.slow
 @local_model
 async def test_the_newer_is_first_in_forms_and_languages_that_the_rule_was_not_set_by() -> None:
     made = forms("held")

@@ -88,6 +88,7 @@ async def test_sessions_side_by_side_pay_for_no_extraction_again_and_the_share_k
     assert f"{found.reused / (found.paid + found.reused):.0%} of" in said
 
 
+@pytest.mark.slow
 async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     lived: System, tmp_path: Path
 ) -> None:
