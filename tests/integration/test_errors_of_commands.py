@@ -16,7 +16,10 @@ from pymongo import MongoClient
 
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.models.catalogue import provider_name
+from eden_memory.settings import Settings
+from tests.integration.system import commands
 from tests.integration.system.commands import ended
+from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
 from tests.model_server.serving import model_server_process
 from tests.servers import Namespace, TestServers
 
@@ -55,6 +58,16 @@ def said(
     return code, lines[0], lines[1]
 
 
+@pytest.fixture(scope="module")
+def prepared(shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """As `environment`, for all tests of the file that change nothing; with topics, collections and indexes."""
+    environment = commands.environment(shared_settings)
+    del environment["PYTHONWARNINGS"]  # what is printed is nothing but the sentence
+    for words in ("topics apply", "setup"):
+        assert eden(tmp_path_factory.mktemp("prepared"), environment, *words.split())[0] == 0
+    return environment
+
+
 def test_a_host_name_that_does_not_exist_is_one_sentence(tmp_path: Path, environment: Environment) -> None:
     wrong = {**environment, "EDEN_MONGODB_URI": "mongodb+srv://someone:secret@nowhere.invalid/"}
     code, what, hint = said(tmp_path, wrong, "facts")
@@ -66,25 +79,21 @@ def test_a_host_name_that_does_not_exist_is_one_sentence(tmp_path: Path, environ
 
 @pytest.mark.parametrize(("words", "name"), [(["serve"], "EDEN_SERVE_PORT"), (["run"], "EDEN_HTTP_PORT")])
 def test_a_port_in_use_is_one_sentence(
-    words: list[str], name: str, tmp_path: Path, environment: Environment
+    words: list[str], name: str, tmp_path: Path, prepared: Environment
 ) -> None:
-    for prepares in (["topics", "apply"], ["setup"]) if words == ["run"] else ():
-        assert eden(tmp_path, environment, *prepares)[0] == 0
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        code, what, hint = said(tmp_path, {**environment, name: port}, *words)
+        code, what, hint = said(tmp_path, {**prepared, name: port}, *words)
     assert code == 1
     assert what == f"cannot listen on 127.0.0.1:{port}: Address already in use"
     assert name in hint
 
 
-def test_an_endpoint_of_several_models_needs_one_named(tmp_path: Path, environment: Environment) -> None:
-    for prepares in (["topics", "apply"], ["setup"]):
-        assert eden(tmp_path, environment, *prepares)[0] == 0
+def test_an_endpoint_of_several_models_needs_one_named(tmp_path: Path, prepared: Environment) -> None:
     with model_server_process(models=("small", "big", "text-embed")) as models:
-        code, what, hint = said(tmp_path, {**environment, "EDEN_LLM": models.openai_url}, "run")
+        code, what, hint = said(tmp_path, {**prepared, "EDEN_LLM": models.openai_url}, "run")
         assert code == 1
         assert what == f"no model is named, and {provider_name(models.openai_url)} has small, big"
         assert "EDEN_MODELS_FAST=" in hint
@@ -93,7 +102,7 @@ def test_an_endpoint_of_several_models_needs_one_named(tmp_path: Path, environme
             "EDEN_MODELS_FAST": "small",
             "EDEN_MODELS_FACTS": "http://127.0.0.1:1/v1",
         }
-        code, what, _ = said(tmp_path, {**environment, **other}, "run")
+        code, what, _ = said(tmp_path, {**prepared, **other}, "run")
     assert (code, what) == (1, "no model is named for facts at 127.0.0.1:1")
 
 
@@ -185,12 +194,10 @@ NOT_THERE = (
 )
 
 
-def test_what_is_not_there_is_3(tmp_path: Path, environment: Environment) -> None:
-    for prepares in ("setup", "topics apply"):
-        assert eden(tmp_path, environment, *prepares.split())[0] == 0
-    ended = {words: eden(tmp_path, environment, *words) for words in NOT_THERE}
-    assert {words: code for words, (code, _) in ended.items()} == dict.fromkeys(NOT_THERE, 3)
-    assert all(len(lines) <= 2 for _, lines in ended.values())
+def test_what_is_not_there_is_3(tmp_path: Path, prepared: Environment) -> None:
+    said_of = {words: eden(tmp_path, prepared, *words) for words in NOT_THERE}
+    assert {words: code for words, (code, _) in said_of.items()} == dict.fromkeys(NOT_THERE, 3)
+    assert all(len(lines) <= 2 for _, lines in said_of.values())
 
 
 def test_a_session_of_which_nothing_is_remembered_is_0(
@@ -222,6 +229,7 @@ AWAY_SECONDS = 30.0
 """Below the 40 s that Kafka's client waits, and what doctor took for one server after the other."""
 
 
+@pytest.mark.slow
 def test_a_silent_mongodb_is_said_sooner_than_a_process_would_give_it_up(
     silent: str, tmp_path: Path, environment: Environment
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_stale_pid_that_now_belongs_to_another_program_is_left_alone(
     kept_mongodb.is_there()
 
 
+@pytest.mark.slow
 def test_a_taken_port_moves_the_server_and_its_clients_find_it(kept: Kept, server: ServerInFolder) -> None:
     old = server.port
     server.stop()

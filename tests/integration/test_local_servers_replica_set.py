@@ -38,6 +38,7 @@ def test_a_step_down_elects_another_primary(
     assert client["kept"]["before"].count_documents({}) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_primary_is_replaced_and_comes_back_as_a_secondary(
     replica_set: LocalReplicaSet, client: MongoClient[dict[str, Any]]
 ) -> None:

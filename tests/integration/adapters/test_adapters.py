@@ -61,6 +61,7 @@ OF_RESPONSES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 async def test_openai_agents_keep_the_chat_and_remember_it(lived: Lived) -> None:
     set_tracing_disabled(True)
     memory = lived.of("c1", "rui")

@@ -176,6 +176,7 @@ async def test_a_provider_that_hangs_costs_a_search_a_bounded_wait_and_its_late_
         assert models.tally.calls["embeddings"] == 1, "its vector is cached"
 
 
+@pytest.mark.slow
 async def test_http_and_mcp_say_that_words_alone_were_searched(kit: Kit) -> None:
     await MongoBudgets(kit.database, NAMES).set(None, None, "day", Decimal(0), "test")
     async with doors_of(kit) as doors, served(kit) as server, server.client(agent="a") as client:

@@ -174,6 +174,7 @@ async def test_a_user_is_exported_without_others(lived: System, tmp_path: Path) 
     assert "Bob sails the Tern." in (tmp_path / "bob.jsonl").read_text()
 
 
+@pytest.mark.slow
 async def test_what_was_forgotten_here_before_does_not_come_back(
     lived: System, elsewhere: Settings, models: Serving, tmp_path: Path
 ) -> None:

@@ -64,7 +64,7 @@ async def delete(chats: Chats, *texts: str, seen: bool = True) -> None:
         await until(all_forgotten, "memory knows of the deletion")
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("seen", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_deleted_answer_of_the_history_is_not_stored_again(
     settings: Settings, provider: ChatUpstream, seen: bool
 ) -> None:

@@ -32,6 +32,7 @@ def from_memory(body: dict[str, Any]) -> Reply:
     return Reply(("From memory: ", facts[0]) if facts else ("I do not know", "."))
 
 
+@pytest.mark.slow
 async def test_what_is_said_in_one_conversation_is_known_in_the_next_as_the_docs_show(
     settings: Settings, provider: ChatUpstream
 ) -> None:

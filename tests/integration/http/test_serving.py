@@ -60,6 +60,7 @@ async def test_a_stop_ends_event_streams_and_then_the_server(settings: Settings)
                 await task
 
 
+@pytest.mark.slow
 async def test_a_key_that_is_revoked_while_the_clock_is_set_back_is_turned_away(settings: Settings) -> None:
     time = [datetime.now(UTC)]
     assert settings.mongodb.uri is not None

@@ -165,6 +165,7 @@ async def test_the_library_searches_and_reads_on_mongodb_alone(base: Base) -> No
     assert found["loaded"] == []
 
 
+@pytest.mark.slow
 async def test_the_command_line_reads_memory_on_mongodb_alone(base: Base) -> None:
     assert "Remember" in base.run("eden", "--help").stdout
     assert base.run("eden", "setup").returncode == 0

@@ -21,6 +21,7 @@ SUITE = ROOT / "tests" / "conformance"
 PROGRAM = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 
 
+@pytest.mark.slow
 async def test_the_table_of_the_page_is_what_the_suite_says(
     kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

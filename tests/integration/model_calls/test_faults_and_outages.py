@@ -15,6 +15,7 @@ FAULTS = {"truncated": 0.1, "error": 0.1, "rate_limited": 0.1}
 UNITS = 150
 
 
+@pytest.mark.slow
 async def test_with_a_tenth_of_each_fault_nothing_is_lost_and_no_answer_is_paid_twice(kit: Kit) -> None:
     kit.server.change(rates=FAULTS, embedding_rates={"error": 0.1, "rate_limited": 0.1})
     kit.fails_after = frozenset(f"s{number}-0" for number in range(0, UNITS, 3))
@@ -100,7 +101,7 @@ async def test_alone_on_an_endpoint_not_known_yet_it_ends_within_six_calls(kit: 
     assert kit.calls["bad-0"] <= 6
 
 
-@pytest.mark.parametrize("units", [1, 2, 40])
+@pytest.mark.parametrize("units", [1, 2, pytest.param(40, marks=pytest.mark.slow)])
 async def test_an_outage_dead_letters_nothing_and_ends_by_itself(kit: Kit, units: int) -> None:
     kit.server.change(outage=True)
     others = frozenset(f"idle{number}-0" for number in range(40))

@@ -88,6 +88,7 @@ async def test_sessions_side_by_side_pay_for_no_extraction_again_and_the_share_k
     assert f"{found.reused / (found.paid + found.reused):.0%} of" in said
 
 
+@pytest.mark.slow
 async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     lived: System, tmp_path: Path
 ) -> None:
@@ -249,6 +250,7 @@ async def test_what_is_forgotten_leaves_both_memories_and_each_its_own_blobs(liv
     assert not [one for one in derived if one["target"].startswith("ns@")]
 
 
+@pytest.mark.slow
 async def test_after_the_switch_chat_is_formed_on_exactly_once(lived: System) -> None:
     waiting = await lived.session("cleo")
     await lived.write(waiting, "cleo", "fact user: cleo waits for a window.")

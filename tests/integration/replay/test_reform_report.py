@@ -29,6 +29,7 @@ async def tell(kit: ReplayKit, prefix: str, row: Mapping[str, Any], text: str) -
     await kit.database[prefix + "facts"].replace_one({"_id": row["_id"]}, {**row, **said}, upsert=True)
 
 
+@pytest.mark.slow
 async def test_a_rebuild_differs_in_nothing_and_each_difference_is_found(kit: ReplayKit) -> None:
     await kit.lived(12, seed=7)
     verdict, _ = await kit.rebuilt()

@@ -253,6 +253,7 @@ async def _true(value: bool) -> bool:
     return value
 
 
+@pytest.mark.slow
 async def test_a_first_call_finds_what_is_live(settings: Settings) -> None:
     async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
         async with running(found.settings):

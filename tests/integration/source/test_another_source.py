@@ -39,7 +39,7 @@ async def unharmed(chat: Kit, topic: Topic) -> None:
     assert not [one.key for one in topic.records if one.ended]
 
 
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("there", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_eden_run_refuses_another_collection(app: Kit, tmp_path: Path, there: bool) -> None:
     other = collection(app.settings, "nope")
     if there:
@@ -131,7 +131,7 @@ async def dropped(chat: Kit) -> None:
     await chat.messages.drop()
 
 
-@pytest.mark.parametrize("lose", [emptied, dropped])
+@pytest.mark.parametrize("lose", [emptied, pytest.param(dropped, marks=pytest.mark.slow)])
 async def test_a_merge_with_nothing_is_refused(chat: Kit, lose: Callable[[Kit], Awaitable[None]]) -> None:
     async with chat.topic() as topic:
         await recorded(chat, topic)

@@ -28,6 +28,7 @@ async def leads(tailer: TailerProcess) -> None:
     await tailer.until_said('"event": "leads"')
 
 
+@pytest.mark.slow
 async def test_one_leads_and_the_other_takes_over_when_it_is_killed(app: Kit, tmp_path: Path) -> None:
     usual = app.with_tailer(lease_seconds=6.0)
     async with tailer_process(usual, tmp_path / "a") as first, app.topic() as topic:
@@ -48,6 +49,7 @@ async def test_one_leads_and_the_other_takes_over_when_it_is_killed(app: Kit, tm
             assert set(topic.texts) == {f"text {number}" for number in range(22)}
 
 
+@pytest.mark.slow
 async def test_a_clean_stop_hands_over_at_once(app: Kit, tmp_path: Path) -> None:
     slow = app.with_tailer(lease_seconds=120.0)
     async with tailer_process(slow, tmp_path / "a") as first, app.topic() as topic:

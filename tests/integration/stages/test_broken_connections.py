@@ -56,7 +56,13 @@ class Breaking:
 
 @pytest.mark.parametrize(
     "kind",
-    ["FetchRequest", "HeartbeatRequest", "OffsetCommitRequest", "OffsetFetchRequest", "ProduceRequest"],
+    [
+        pytest.param("FetchRequest", marks=pytest.mark.slow),
+        "HeartbeatRequest",
+        "OffsetCommitRequest",
+        "OffsetFetchRequest",
+        "ProduceRequest",
+    ],
 )
 async def test_a_stage_goes_on_after_its_connection_closed_under_a_request(
     kit: Bench, monkeypatch: pytest.MonkeyPatch, kind: str

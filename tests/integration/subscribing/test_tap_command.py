@@ -99,6 +99,7 @@ async def test_nothing_in_a_record_reaches_the_terminal_as_a_command(
             assert character.isalnum() or character not in shown
 
 
+@pytest.mark.slow
 async def test_on_a_terminal_a_record_is_a_heading_with_whole_words_below(
     topics: Writing, environment: dict[str, str]
 ) -> None:
@@ -135,7 +136,13 @@ BEHIND_A_SHELL = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 """Starts a command as `nohup command &` does: with Ctrl-C ignored."""
 
 
-@pytest.mark.parametrize("before", [(), BEHIND_A_SHELL], ids=["on a terminal", "behind a shell"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param((), id="on a terminal"),
+        pytest.param(BEHIND_A_SHELL, id="behind a shell", marks=pytest.mark.slow),
+    ],
+)
 async def test_it_follows_until_ctrl_c_whatever_started_it(
     topics: Writing, environment: dict[str, str], before: tuple[str, ...]
 ) -> None:

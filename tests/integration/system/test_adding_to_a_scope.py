@@ -24,7 +24,7 @@ from tests.model_server.serving import serving
 pytestmark = pytest.mark.servers
 
 
-@pytest.fixture(params=["scripted", "offline"])
+@pytest.fixture(params=["offline", pytest.param("scripted", marks=pytest.mark.slow)])
 async def doors(request: pytest.FixtureRequest, settings: Settings) -> AsyncGenerator[tuple[System, Doors]]:
     """A private store that runs, and its doors."""
     async with serving(greedy) as models:
@@ -94,7 +94,7 @@ async def test_a_users_text_is_theirs_unless_a_scope_says_otherwise(doors: tuple
     await until(forgotten, "forgetting the author reaches what was given to all")
 
 
-@pytest.mark.parametrize("doors", ["scripted"], indirect=True)
+@pytest.mark.parametrize("doors", ["offline"], indirect=True)
 async def test_what_cannot_be_is_refused_in_a_sentence(doors: tuple[System, Doors]) -> None:
     running, at = doors
     wrong: list[tuple[dict[str, Any], str]] = [

@@ -20,6 +20,7 @@ ALWAYS = UsageQuery("2000-01-01", "2999-12-31", "stage")
 SESSIONS = 16
 
 
+@pytest.mark.slow
 async def test_requests_that_units_share_count_once_and_an_unknown_price_is_unknown(
     settings: Settings, shared_models: Serving
 ) -> None:

@@ -85,6 +85,7 @@ def the_session() -> Delivery:
     return Delivery(envelope, event, "memory.forgotten", event.key())
 
 
+@pytest.mark.slow
 async def test_a_long_session_is_forgotten_in_slices_also_by_one_who_takes_over(kit: OnServers) -> None:
     handler, alive = Counted(kit), kit.publisher
     dying: Any = Dying(alive, GONE_AFTER)

@@ -124,6 +124,7 @@ def finding(word: str, begun: asyncio.Event, go: asyncio.Event) -> Generator[Non
         yield
 
 
+@pytest.mark.slow
 async def test_forgetting_runs_whole_after_a_kill_between_store_and_publish(
     settings: Settings, models: Serving, tmp_path: Path
 ) -> None:

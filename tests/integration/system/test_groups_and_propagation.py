@@ -208,8 +208,10 @@ async def nothing_of(running: System, text: str, *scopes: Scope) -> bool:
 
 @pytest.mark.parametrize(
     ("agent", "user"),
-    [({}, {}), ({"propagation": True}, {"memory_private": True})],
-    ids=["off", "private"],
+    [
+        pytest.param({}, {}, id="off", marks=pytest.mark.slow),
+        pytest.param({"propagation": True}, {"memory_private": True}, id="private"),
+    ],
 )
 async def test_nothing_goes_up_for_a_private_user_or_where_it_is_off(
     settings: Settings, agent: dict[str, Any], user: dict[str, Any]

@@ -58,7 +58,7 @@ async def doors(shared_settings: Settings, shared_models: Serving) -> AsyncGener
         yield opened
 
 
-@pytest.mark.parametrize("size", LARGE)
+@pytest.mark.parametrize("size", ["500 kB", pytest.param("8 kB", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "parts", [pytest.param(False, id="text", marks=pytest.mark.slow), pytest.param(True, id="parts")]
 )

@@ -43,7 +43,7 @@ async def recorded(at: System, app: Kit) -> None:
         await app.following()
 
 
-@pytest.mark.parametrize("lose", [dropped, emptied])
+@pytest.mark.parametrize("lose", [dropped, pytest.param(emptied, marks=pytest.mark.slow)])
 async def test_eden_run_refuses_a_lost_collection_before_it_starts_anything(
     settings: Settings, shared_models: Serving, tmp_path: Path, lose: Callable[[Kit], Awaitable[None]]
 ) -> None:

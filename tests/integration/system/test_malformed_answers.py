@@ -24,14 +24,6 @@ def whole(items: Items) -> str:
 MALFORMED: dict[str, tuple[Callable[[Items], str], list[str]]] = {
     "path": (lambda items: whole(items).replace("berth is 4", r"log is in C:\Users\q"),
              [r"The log is in C:\Users\q.", SECOND]),
-    "break": (lambda items: whole(items).replace("berth is", "berth\nis"), [FIRST, SECOND]),
-    "surrogate": (lambda items: whole(items).replace("berth is 4", r"berth is 4\ud83d"), [FIRST, SECOND]),
-    "quotes": (lambda items: whole(items).replace("berth", 'new "berth"'), ['The new "berth" is 4.', SECOND]),
-    "list": (json.dumps, [FIRST, SECOND]),
-    "extra": (lambda items: whole([{**item, "why": "asked"} for item in items]), [FIRST, SECOND]),
-    "number": (lambda items: whole([{**item, "messages": item["messages"][0]} for item in items]),
-               [FIRST, SECOND]),
-    "one": (lambda items: whole([*items, {"text": 5, "scope": "user"}]), [FIRST, SECOND]),
     "python": (lambda items: repr({"facts": items}), [FIRST, SECOND]),
     "unclosed": (lambda items: whole(items)[:-2] + ', {"text": "The anch', [FIRST, SECOND]),
 }  # fmt: skip

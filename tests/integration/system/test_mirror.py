@@ -242,6 +242,7 @@ async def test_two_mirrors_or_users_do_not_share_a_folder(mirror: Mirror) -> Non
             pass
 
 
+@pytest.mark.slow
 async def test_changes_of_both_sides_in_any_order_meet_and_nothing_is_lost(mirror: Mirror) -> None:
     """Seeded: edits, additions and deletions in the file and at the door, while the mirror is stopped and started."""
     chance, service, user = random.Random(7), mirror.running.service, mirror.user

@@ -36,7 +36,7 @@ NEWS = (
 )
 
 
-@pytest.fixture(params=["DELETE", "UPDATE", "NONE"])
+@pytest.fixture(params=["DELETE", *(pytest.param(one, marks=pytest.mark.slow) for one in ("UPDATE", "NONE"))])
 async def stubborn(request: pytest.FixtureRequest, settings: Settings) -> AsyncGenerator[tuple[System, str]]:
     """A running system whose model decides so on every new fact, and compares it with whatever is stored."""
 

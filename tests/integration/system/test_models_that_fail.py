@@ -179,7 +179,15 @@ def outages() -> float | None:
     )
 
 
-@pytest.mark.parametrize("fault", ["context_length", "refusal", "error", "rate_limited"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("context_length", marks=pytest.mark.slow),
+        "refusal",
+        "error",
+        pytest.param("rate_limited", marks=pytest.mark.slow),
+    ],
+)
 async def test_bad_prompts_hold_up_nobody_and_are_given_up_while_others_succeed(
     shared: System, models: Serving, fault: FaultName
 ) -> None:
@@ -238,7 +246,7 @@ async def test_a_bad_prompt_alone_waits_and_is_formed_once_it_is_answered(
     assert len(await shared.dead()) == given_up
 
 
-@pytest.mark.parametrize("fault", ["context_length", "error"])
+@pytest.mark.parametrize("fault", ["context_length", pytest.param("error", marks=pytest.mark.slow)])
 async def test_a_failed_consolidation_leaves_one_dead_letter(
     shared: System, models: Serving, fault: FaultName
 ) -> None:

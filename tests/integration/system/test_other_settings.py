@@ -66,6 +66,7 @@ async def test_an_agent_forms_and_shows_what_its_document_says(
         ]
 
 
+@pytest.mark.slow
 async def test_the_only_chat_model_of_an_endpoint_need_not_be_named(settings: Settings) -> None:
     async with serving(obey, models=("only-model", "embed-model")) as models:
         unnamed = {"fast": None, "free": None, "paid": None, "embeddings": "embed-model"}
@@ -78,6 +79,7 @@ async def test_the_only_chat_model_of_an_endpoint_need_not_be_named(settings: Se
             assert set(models.called) == {"only-model", "embed-model"}
 
 
+@pytest.mark.slow
 async def test_facts_get_vectors_of_another_model_and_are_found_by_them(
     settings: Settings, shared_models: Serving
 ) -> None:

@@ -163,6 +163,7 @@ async def test_a_burst_of_reflections_is_in_the_context_to_the_last_one(shared: 
     await shared.shows(session, "joe", *first, *burst)
 
 
+@pytest.mark.slow
 async def test_pins_outlast_the_forgetting_of_what_the_blob_had_absorbed_before(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
     await from_nothing(lived.settings, QUIET)  # once more does nothing
 
 
+@pytest.mark.slow
 async def test_what_was_forgotten_before_the_trigger_had_read_it_does_not_come_back(lived: System) -> None:
     """The mark is restored first, so the trigger never takes the message as waiting."""
     behind = set(pipeline.NAMES) - {"formation-trigger"}

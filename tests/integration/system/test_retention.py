@@ -191,6 +191,7 @@ async def test_beyond_the_limit_of_a_stream_the_oldest_facts_retire(keeping: Sys
     assert retired("limit") == before + 2
 
 
+@pytest.mark.slow
 async def test_what_was_said_first_goes_beyond_a_limit_though_it_was_read_in_last(keeping: System) -> None:
     await stream(keeping, "late", fifo_limit=2)
     await stream(keeping, "tight", max_entries=1)

@@ -1,8 +1,7 @@
-"""A session with as many users as it can have, or as large as MongoDB allows, holds up no other of its partition."""
+"""A session with as many users as it can have holds up no other of its partition."""
 
 from collections.abc import AsyncGenerator
 
-import bson
 import pytest
 from prometheus_client import REGISTRY
 
@@ -17,7 +16,6 @@ from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 BIG = "big"
-LARGEST = 16 * 1024 * 1024
 REFUSED = 12
 """More than the dead letters at which a stage pauses itself."""
 
@@ -51,14 +49,11 @@ async def _stored(one: System, count: int) -> bool:
     return await one.memory("sessions").count_documents({}) == count
 
 
-async def _join(one: System, count: int, *, fill: bool = False) -> None:
-    """Store that so many users joined, one after the other; `fill`: so that nothing more fits the document."""
+async def _join(one: System, count: int) -> None:
+    """Store that so many users joined, one after the other."""
     users = [encode_id(user(number)) for number in range(count)]
     await _set(one, "audience_changes", [{"joined": [name]} for name in users])
     await _set(one, "users", users)
-    if fill:
-        row = await one.memory("sessions").find_one({"_id": encode_id(BIG)})
-        await _set(one, "users", [*users, "s." + "x" * (LARGEST - len(bson.encode(row)) - 50)])
 
 
 async def _set(one: System, field: str, value: object) -> None:
@@ -100,19 +95,3 @@ async def test_further_users_of_a_full_session_are_refused_and_nobody_else(large
     row = await large.memory("sessions").find_one({"_id": encode_id(BIG)})
     assert row is not None
     assert len(row["users"]) == MOST_SESSION_USERS
-
-
-@pytest.mark.slow
-async def test_a_session_of_16_mb_of_users_is_given_up_and_its_neighbours_form(large: System) -> None:
-    await _join(large, 160_000, fill=True)
-    async with stages(large.settings) as large.parts:
-        await large.write(BIG, user(7), "hello")
-        await large.form(BIG)
-        await _until_dead(large, 1)
-        for number in range(REFUSED):
-            await large.write(BIG, user(number), "hello")
-        await large.told(NEIGHBOUR, user(0), "fact user: Ann keeps nine bees.")
-        reasons = await _until_dead(large, 1 + REFUSED)
-        assert large.state(FORMATION_TRIGGER).ready
-    assert set(reasons) == {f"session {encode_id(BIG)} cannot be stored: the log says why"}
-    assert await large.contents("reflections") == []

@@ -10,6 +10,7 @@ from tests.bench.walks import MOST, walks
 pytestmark = pytest.mark.servers
 
 
+@pytest.mark.slow
 async def test_few_functions_lie_between_an_entry_and_a_drivers_call(settings: Settings) -> None:
     found = await walks(settings)
     assert {name for name, walk in found.items() if not walk} == set()

@@ -443,6 +443,7 @@ async def test_no_page_allows_scripts_but_ours(inspector: Doors) -> None:
         assert answer.headers["x-frame-options"] == "DENY"
 
 
+@pytest.mark.slow
 async def test_every_page_is_accessible_light_and_dark_and_fits_a_narrow_window(
     browser: Browser, inspector: Doors
 ) -> None:

@@ -58,6 +58,7 @@ async def test_memory_is_watched_corrected_and_operated_in_a_browser(
         assert page.wrong == []
 
 
+@pytest.mark.slow
 async def test_ids_and_shards_are_found_as_the_application_writes_them(settings: Settings) -> None:
     user, shard = "ada lövelace@example.com", "größe"
     async with (

@@ -196,7 +196,9 @@ async def _is(chat: Chat, windows: list[list[str]]) -> bool:
     return await chat.windows() == windows
 
 
-@pytest.mark.parametrize("what", FORGETS)
+@pytest.mark.parametrize(
+    "what", ["message", *(pytest.param(what, marks=pytest.mark.slow) for what in ("session", "user"))]
+)
 async def test_a_trigger_that_starts_behind_forgetting_stores_no_text(chat: Chat, what: str) -> None:
     async with chat.going() as gate:
         gate.open.clear()

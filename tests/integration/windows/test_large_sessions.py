@@ -1,6 +1,6 @@
 """A session that grows large, or cannot be stored or read, holds up no other session of its partition."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.integration.windows.harness import Kit
 from tests.unit.windows.records import asked, message, watermark
 
 pytestmark = pytest.mark.servers
-BIG, JOINERS, LARGEST = "s.big", 1_500, 16 * 1024 * 1024
+BIG, LARGEST = "s.big", 16 * 1024 * 1024
 
 
 def partition_of(session: str) -> int:
@@ -29,41 +29,12 @@ def four(session: str, first: int = 1) -> list[Delivery]:
     return [message(f"{session}-{n}", session, first + n, (first + n) / 1_000) for n in range(4)]
 
 
-def joins() -> Iterator[Delivery]:
-    """Each joins, writes, and has it formed: a generation of the session's memory for each."""
-    for number in range(1, JOINERS + 1):
-        minutes = number / 1_000
-        yield message(f"{BIG}-{number}", BIG, 10 * number, minutes, user=f"i.{number}")
-        yield asked(BIG, 10 * number + 1, minutes)
-
-
 def formed(topic: Topic, session: str) -> int:
     return sum(one.session_id == session for one in topic.windows)
 
 
 async def until_formed(topic: Topic, *sessions: str) -> None:
     await topic.until_true(lambda: all(formed(topic, one) for one in sessions), f"windows of {sessions}")
-
-
-@pytest.mark.slow
-async def test_fifteen_hundred_users_who_join_one_after_the_other_hold_up_nobody(kit: Kit) -> None:
-    cold = neighbours(3)
-    async with (
-        kit.running(),
-        kit.topic("memory.formations") as topic,
-    ):
-        await kit.put([one for session in cold for one in four(session)])
-        await kit.put(joins())
-        await topic.until_true(lambda: formed(topic, BIG) == JOINERS, "a window for each")
-        await kit.put([watermark(900_000, 60, partition_of(BIG))])
-        await until_formed(topic, *cold)
-        assert not await kit.letters()
-    windows = sorted((one for one in topic.windows if one.session_id == BIG), key=lambda one: one.seq)
-    generations = [scope.generation for one in windows for scope in one.scopes if scope.kind == "session"]
-    assert generations == list(range(1, JOINERS + 1))
-    sizes = [{"$match": {"_id": BIG}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
-    (row,) = await (await kit.database["memory_sessions"].aggregate(sizes)).to_list()
-    assert row["size"] < 100 * JOINERS
 
 
 async def _stored(kit: Kit, sessions: set[str]) -> bool:
