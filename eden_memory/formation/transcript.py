@@ -198,7 +198,9 @@ def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) ->
 
 def _said(message: StoredMessage) -> str:
     """Return the text without what came from memory."""
-    text = FROM_MEMORY.sub("", message.text or "")
+    text = message.text or ""
+    if "</MemoryContext>" in text:
+        text = FROM_MEMORY.sub("", text)
     return (SEARCHED.sub("", text) if message.role == "tool" else text).strip()
 
 
