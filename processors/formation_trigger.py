@@ -4,7 +4,7 @@ It reads a batch of a partition, applies it in memory, and stores it (invariant 
 publishes the windows in the sessions' outboxes, and clears them. A redelivered batch finds all done.
 """
 
-from asyncio import Lock, gather
+from asyncio import Event, Lock, gather, timeout
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
@@ -54,7 +54,9 @@ MANY_DUE = 100
 """Of so many windows, those that are stored are published before any later record is applied.
 
 Behind a backfill all sessions are due, in every partition, and watermarks stand in a row. This bounds the windows in
-memory; so does the rule that only one partition closes so many sessions at a time."""
+memory; so does the rule that only one partition closes so many sessions at a time, and publishes them first."""
+PUBLISHING_SECONDS = 10.0
+"""After which another partition closes as many, though this one's are not published: it may have been revoked."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 ELSEWHERE = -1
@@ -93,7 +95,8 @@ class FormationTrigger:
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
         self._aside = SessionsAside()
-        self._closing_many = Lock()
+        self._closing_many, self._many_published = Lock(), Event()
+        self._many_published.set()
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Gather | Retry:
         """Process one batch of one partition, cut where it must be, unless it may wait for more.
@@ -119,6 +122,7 @@ class FormationTrigger:
         sent: list[Emit | Erase] = []
         asked: dict[AskedErasure, datetime] = {}
         ready: dict[str, StoredWindow] = {}
+        many = False
         named = forgettable(deliveries)
         marks = await self._marks(named)
         while left:
@@ -130,6 +134,9 @@ class FormationTrigger:
                 taken = await self._apply(batch, cached, left, being_published, turn)
                 closing = await self._requests.close(batch)
                 written = await self._write(batch, cached, closing, newest_time(left[:taken]))
+                if written and len(closing.windows) >= MANY_DUE:
+                    many = True
+                    self._many_published.clear()
             if written:
                 self._cached[partition] = cached
                 refused |= batch.refused
@@ -149,7 +156,7 @@ class FormationTrigger:
         await self._erase_forgotten_before(ready.values())
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
-        remember = self._remember(partition, names, asked)
+        remember = self._remember(partition, names, asked, many=many)
         return Decision(events, covers=len(deliveries), published=remember, refused=refused)
 
     def _may_wait(self, deliveries: Sequence[Delivery]) -> float:
@@ -272,6 +279,11 @@ class FormationTrigger:
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
         if many := len(named) >= MANY_DUE:
             await turn.enter_async_context(self._closing_many)
+            try:
+                async with timeout(PUBLISHING_SECONDS):
+                    await self._many_published.wait()
+            except TimeoutError:
+                self._many_published.set()
         unread = [name for name in named if name not in batch.sessions]
         batch.add(await self._sessions(cached, unread, partition))
         deletions = (deletion for session in batch.own() for deletion in session.deletions)
@@ -345,9 +357,16 @@ class FormationTrigger:
             await self._store.erase_in_windows(gone)
 
     def _remember(
-        self, partition: int, sent: Iterable[tuple[str, str]], asked: Mapping[AskedErasure, datetime]
+        self,
+        partition: int,
+        sent: Iterable[tuple[str, str]],
+        asked: Mapping[AskedErasure, datetime],
+        *,
+        many: bool,
     ) -> Callable[[], None]:
         def confirmed() -> None:
+            if many:
+                self._many_published.set()
             self._confirmed.setdefault(partition, []).extend(sent)
             if asked:
                 self._graces[partition].published.update(asked)

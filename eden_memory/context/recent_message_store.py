@@ -136,6 +136,8 @@ class RecentMessages:
     async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
         """Return what contexts of several askers show; a user's are read once for all that ask for the same."""
         readings: Readings = {}
+        if self._on and len(views) > 1:
+            readings[ADDED] = _noted(asyncio.create_task(self._written.any_added()))
         found = await asyncio.gather(*(self.shown(asked, view, readings) for asked, view in views.items()))
         return {asked: recent.messages for asked, recent in zip(views, found, strict=True)}
 

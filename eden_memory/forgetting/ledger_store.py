@@ -189,6 +189,7 @@ class ForgottenLedgers:
         self._forgotten = forgotten
         self._prefix = "" if pipeline == ORIGINAL else f"{pipeline}/"
         self._erasing_about = SharedReads(self._erase_shown)
+        self._before_of = SharedReads(self._read_before)
 
     async def erase(
         self,
@@ -244,8 +245,13 @@ class ForgottenLedgers:
         if not windows:
             return []
         (window,) = windows
-        row = await self._windows.find_one({"_id": window.formation_id}, {"before": 1}) or {}
-        return [_source(message, window.session_id) for message in row.get("before", ())]
+        before = (await self._before_of.get([window.formation_id])).get(window.formation_id, ())
+        return [_source(message, window.session_id) for message in before]
+
+    async def _read_before(self, formation_ids: list[str]) -> Mapping[str, Sequence[Row]]:
+        """Return the messages before windows: outcomes that are published at the same time share a query."""
+        found = self._windows.find({"_id": {"$in": formation_ids}}, {"before": 1})
+        return {row["_id"]: row.get("before", ()) async for row in found}
 
     async def _erase_late(self, key: str, event: Event | None, marks: Marks) -> None:
         """Delete the answers to an outcome's questions; about a window, those that were shown something forgotten."""

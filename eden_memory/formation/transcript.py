@@ -202,7 +202,7 @@ def _said(message: StoredMessage) -> str:
 
 def without_memory(text: str, role: str) -> str:
     """Return a message's text without what came from memory."""
-    own = FROM_MEMORY.sub("", text)
+    own = FROM_MEMORY.sub("", text) if "</MemoryContext>" in text else text
     return (SEARCHED.sub("", own) if role == "tool" else own).strip()
 
 

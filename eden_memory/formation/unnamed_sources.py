@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from eden_memory.formation.transcript import REMOVED, Transcript
 from eden_memory.schemas.answers import MOST_MESSAGES
@@ -14,10 +15,13 @@ _FEW, _NEARLY_ALL = 4, 0.8
 """Messages of a window, at least, and the share of them that is nearly all."""
 _SHORTEST = 3
 """Characters of a telling word, at least; a word with a digit may be shorter."""
-_PLAIN: str = (
-    "about all and any are but can did does for from had has have her him his its not now off one our out she some "
-    "than that the their them then there they this too user was were what when where which who will with would you "
-    "your"
+_PLAIN = frozenset(
+    re.findall(
+        r"\w+",
+        "about all and any are but can did does for from had has have her him his its not now off one our out she "
+        "some than that the their them then there they this too user was were what when where which who will with "
+        "would you your",
+    )
 )
 """English words that tell nothing. Those of other languages only make messages sources that need not be."""
 
@@ -80,12 +84,14 @@ def share_said(text: str, said: str) -> float:
 
 
 def _telling(text: str) -> set[str]:
-    words = (word for word in _WORD.findall(text.casefold()) if word not in _PLAIN.split())
+    words = (word for word in _WORD.findall(text.casefold()) if word not in _PLAIN)
     return {_beginning(word) for word in words if len(word) >= _SHORTEST or not word.isalpha()}
 
 
-def _beginnings(text: str) -> set[str]:
-    return {_beginning(word) for word in _WORD.findall(text.casefold())}
+@lru_cache(maxsize=256)
+def _beginnings(text: str) -> frozenset[str]:
+    """Return the compared part of each word; every item of a window asks for those of the same messages."""
+    return frozenset(_beginning(word) for word in _WORD.findall(text.casefold()))
 
 
 def _beginning(word: str) -> str:

@@ -71,10 +71,18 @@ class WebhookSending:
         self._receivers: Receivers | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._rounds = 0
+        self._none = False
 
     async def round(self) -> None:
-        """Begin to send what is due, where that is not under way; wait for no receiver."""
+        """Begin to send what is due, where that is not under way; wait for no receiver.
+
+        While there is no webhook, only each fourth round looks whether there is one.
+        """
+        if self._none and self._rounds % LETTERS_EVERY:
+            self._rounds += 1
+            return
         webhooks = {webhook.id: webhook for webhook in await self._store.webhooks()}
+        self._none = not webhooks
         await end(task for name, task in self._sending.items() if name not in webhooks)
         self._sending = {name: task for name, task in self._sending.items() if not task.done()}
         if self._rounds % LETTERS_EVERY == 0:

@@ -1,6 +1,6 @@
 """The collections `webhooks` and `webhook_notices`, and whether what a notice names may still be told."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -14,6 +14,7 @@ from eden_memory.forgotten import ForgottenMarks, ids_of
 from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.mongo.refusals import only_duplicates
+from eden_memory.mongo.transactions import SharedReads
 from eden_memory.mongo.validators import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, Reflection, Webhook, WebhookNotice, WebhookSubject
@@ -21,6 +22,7 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.webhooks.webhook_rules import MOST_WEBHOOKS, StoredMemory, Told
 
 Row = dict[str, Any]
+ALL = "all"
 TAKEN_KEPT = timedelta(days=3)
 """So long a record that comes again finds that it was told."""
 WEBHOOK_INDEXES: Indexes = {
@@ -46,6 +48,7 @@ class Webhooks:
         self._webhooks = majority(database, names[Webhook.COLLECTION])
         self._notices = majority(database, names[WebhookNotice.COLLECTION])
         self._clock = clock
+        self._reads = SharedReads(self._read)
 
     async def prepare(self) -> None:
         """Create the indexes."""
@@ -76,9 +79,12 @@ class Webhooks:
         return webhook
 
     async def webhooks(self) -> list[Webhook]:
-        """Return all webhooks, oldest first."""
+        """Return all webhooks, oldest first; those who ask at the same time share a query."""
+        return list((await self._reads.get([ALL]))[ALL])
+
+    async def _read(self, _: list[str]) -> Mapping[str, Sequence[Webhook]]:
         rows = await self._webhooks.find({}).sort([("created_at", 1), ("_id", 1)]).to_list()
-        return [document_of(Webhook, row) for row in rows]
+        return {ALL: [document_of(Webhook, row) for row in rows]}
 
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook with what waits for it. NotFound."""

@@ -267,8 +267,8 @@ async def test_what_is_forgotten_between_the_read_and_the_answer_is_not_shown(
     (message,) = await shared.write(session, user, SAID)
     read = WrittenMessages.messages_of
 
-    async def forgotten_after(self: WrittenMessages, *asked: Any) -> Any:
-        found = await read(self, *asked)
+    async def forgotten_after(self: WrittenMessages, *asked: Any, **more: Any) -> Any:
+        found = await read(self, *asked, **more)
         await shared.forget("message", message)
         return found
 
@@ -284,8 +284,8 @@ async def test_a_user_who_joins_between_the_read_and_the_answer_takes_it_back(
     await shared.write(session, user, SAID)
     read = WrittenMessages.messages_of
 
-    async def joined_after(self: WrittenMessages, *asked: Any) -> Any:
-        found = await read(self, *asked)
+    async def joined_after(self: WrittenMessages, *asked: Any, **more: Any) -> Any:
+        found = await read(self, *asked, **more)
         await shared.write(session, somebody(), "Hello, I have just joined.")
         return found
 

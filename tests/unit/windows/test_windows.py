@@ -355,6 +355,27 @@ async def test_partitions_that_close_many_sessions_take_turns(
     assert store.most == most
 
 
+@pytest.mark.parametrize(("seconds", "waits"), [(60.0, True), (0.01, False)])
+async def test_a_partition_closes_many_sessions_once_those_of_another_are_published_or_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, waits: bool
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "PUBLISHING_SECONDS", seconds)
+    stage = trigger(MemoryStore(Limits(least=1)))
+    for partition in (0, 1):
+        said = [message(f"s.m{partition}{one}", f"s.{partition}{one}", one + 1, 0) for one in range(3)]
+        await run(stage, [one._replace(partition=partition) for one in said])
+    first, second = ([watermark(100, 20)._replace(partition=partition)] for partition in (0, 1))
+    decision = await stage(first)
+    closing = asyncio.create_task(run(stage, second))
+    if waits:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        assert len(formations(publish(decision))) == 3
+    assert len(formations(await closing)) == 3
+
+
 async def test_two_users_leave_no_user_scope_and_one_who_left_neither() -> None:
     sessions = Sessions({S: SessionFacts("s.agent", ("i.1", "i.2"), sharing="team")})
     stage = trigger(MemoryStore(Limits()), sessions)
