@@ -18,7 +18,7 @@ from tests.model_server.script import Asked, Said
 pytestmark = pytest.mark.servers
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=31)
 NEW = re.compile(r"^(N\d+) (?:\([^)]*\) )?near((?: [KN]\d+)*): (.+)$", re.MULTILINE)
-SENTENCE = re.compile(r"\bAna [^.!?\n<(]+")
+SENTENCE = re.compile(r"\bAna [^.!?\n<]+")
 BOOT = (
     "Ana lives in Vigo with a tortoise called Plato",
     "Ana drives the ferry to Cangas on weekdays",
