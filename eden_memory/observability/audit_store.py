@@ -173,7 +173,7 @@ def _pairs(facts: Sequence[AuditedFact], most: int) -> list[Alike]:
 
 
 def _fact(row: Row) -> AuditedFact:
-    command = row.get("command") or {}
+    command: Row = row.get("command") or {}
     return AuditedFact(
         row["_id"],
         row["version"],

@@ -1,6 +1,5 @@
 """Audit a store, for operators: the share of facts that memory would be better without, and their retirement."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -94,7 +93,7 @@ class AuditCalls(OperatorCalls):
         return _audited(found, len(junk), name if junk else None)
 
 
-def _retirement(junk: Junk, name: str, asked_by: str) -> Mapping[str, Any]:
+def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
     """Return the request to retire a fact; its id begins with a name by which all of them are undone."""
     fact = junk.fact
     merges = junk.kind in ("duplicate", "near_duplicate") and junk.because is not None

@@ -22,6 +22,9 @@ from eden_memory.search.text_index import first_stem, share_asked, stems_asked, 
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """Lengths of lists before fusion: with ranks, long tails do harm; with scores, their scores are low anyway."""
+LISTED = 1.5
+"""Candidates of a list for each fact that is asked for, where that is more: the two lists overlap, and what only one
+of them reaches would be left out of a long answer."""
 SECONDS_OF_DAY = 86_400.0
 MEANING = 0.7
 """Weight of similarity in how related a fact is to a query; the rest is the share of common words."""
@@ -68,11 +71,13 @@ class Ranking:
     unrelated: float = UNRELATED
     """(1 + cosine) / 2 of unrelated texts, by the embedding model."""
     list_size: int | None = None
-    """None: as `LISTS` says."""
+    """None: as `LISTS` says, and more where more facts are asked for."""
     semantic_least: float = 0.0
     """(1 + cosine) / 2; 0: no threshold."""
     text_least: float = 0.0
     """On the store's scale; 0: no threshold."""
+    hubs: float = 0.9
+    """How much facts that are near to many others are lowered; 0: not at all."""
     siblings: float = 0.6
     """How much the best fact of the same conversation boosts a fact; 0: not at all."""
     times: float = 0.2
@@ -100,7 +105,7 @@ def fused(lists: Sequence[QueryLists], ranking: Ranking, kind: Kind) -> list[Sco
     if ranking.fusion == "ranks":
         return by_rank(lists, ranking.k)
     weight = {"hybrid": ranking.text_weight, "semantic": 0.0, "text": 1.0}[kind]
-    return by_score(lists, weight, ranking.unrelated)
+    return by_score(lists, weight, ranking.unrelated, ranking.hubs if kind == "hybrid" else 0.0)
 
 
 def before_reranking(ranking: Ranking, asked: Set[str], spans: Sequence[Span], kind: Kind) -> list[Stage]:

@@ -15,12 +15,16 @@ different questions. A newer fact overtakes an older one if the question is far 
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import nextafter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, Scored, best_first
 from eden_memory.search.text_index import stems_of
+
+HUB_NEAREST = 20
+"""How many candidates nearest to one say how near it is to everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +54,24 @@ def by_rank(found: Sequence[QueryLists], k: float, text_weight: float = 0.5) -> 
     return best_first(fact.now("fused", fact.score) for fact in facts.values())
 
 
-def by_score(found: Sequence[QueryLists], text_weight: float, unrelated: float) -> list[Scored]:
+def by_score(
+    found: Sequence[QueryLists], text_weight: float, unrelated: float, hubs: float = 0.0
+) -> list[Scored]:
     """The best of each fact's queries, 0 to 1: `text_weight` x words + (1 - `text_weight`) x meaning.
 
-    `unrelated`: the similarity, (1 + cosine) / 2, of texts that have nothing to do with each other.
+    `unrelated`: the similarity, (1 + cosine) / 2, of texts that have nothing to do with each other. `hubs`: how much
+    facts that are near to many other candidates are lowered.
     """
     best: dict[str, Scored] = {}
     for lists in found:
-        for scored in _of_query(lists, text_weight, unrelated):
+        for scored in _of_query(lists, text_weight, unrelated, hubs):
             known = best.get(scored.fact.fact_id)
             if known is None or scored.score > known.score:
                 best[scored.fact.fact_id] = scored
     return best_first(best.values())
 
 
-def _of_query(lists: QueryLists, text_weight: float, unrelated: float) -> list[Scored]:
+def _of_query(lists: QueryLists, text_weight: float, unrelated: float, hubs: float) -> list[Scored]:
     facts = {
         entry.fact.fact_id: entry.fact for ranked in (lists.textual, lists.semantic) for entry in ranked or ()
     }
@@ -72,11 +79,25 @@ def _of_query(lists: QueryLists, text_weight: float, unrelated: float) -> list[S
         _similarities(lists, facts),
         {entry.fact.fact_id: entry.score for entry in lists.textual or ()},
     )
-    meaning, said = _between(similar, unrelated), _of_best(words)
-    weight = 1.0 if lists.semantic is None else 0.0 if lists.textual is None else text_weight
+    said, weight = (
+        _of_best(words),
+        1.0 if lists.semantic is None else 0.0 if lists.textual is None else text_weight,
+    )
+
+    def fused(similarities: Mapping[str, float]) -> dict[str, float]:
+        meaning = _between(similarities, unrelated)
+        return {name: weight * said.get(name, 0.0) + (1 - weight) * meaning.get(name, 0.0) for name in facts}
+
+    fused_scores, lowered = fused(similar), _without_hubs(similar, facts, hubs)
+    if lowered is not similar:  # the best of all stays the best
+        best = max(fused_scores, key=lambda name: fused_scores[name])
+        fused_scores = fused(lowered)
+        top = max(fused_scores.values())
+        fused_scores = {name: min(score, nextafter(top, 0)) for name, score in fused_scores.items()}
+        fused_scores[best] = top
     scored: list[Scored] = []
     for fact_id, fact in facts.items():
-        score = weight * said.get(fact_id, 0.0) + (1 - weight) * meaning.get(fact_id, 0.0)
+        score = fused_scores[fact_id]
         scores = {"fused": score}
         if fact_id in similar:
             scores["semantic"] = similar[fact_id]
@@ -113,6 +134,31 @@ def similarity_to(asked: bytes, facts: Sequence[FactCandidate]) -> list[float]:
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
     cosine = np.divide(rows @ query, lengths, out=np.zeros(len(facts), np.float32), where=lengths > 0)
     return ((1 + np.clip(cosine, -1, 1)) / 2).astype(float).tolist()
+
+
+def _without_hubs(
+    similar: Mapping[str, float], facts: Mapping[str, FactCandidate], weight: float
+) -> Mapping[str, float]:
+    """Lower each similarity by how much nearer than others a fact is to the 20 candidates nearest to it.
+
+    Some texts are near to whatever is asked, because they are near to everything: local scaling as in Conneau et al.,
+    "Word Translation Without Parallel Data", ICLR 2018. The similarities that are reported stay as they were.
+    """
+    size = next((len(fact.vector) for fact in facts.values() if fact.vector), 0)
+    having = [name for name in similar if len(facts[name].vector or b"") == size]
+    if weight <= 0 or size == 0 or len(having) < 3:
+        return similar
+    rows = np.frombuffer(b"".join(facts[name].vector or b"" for name in having), "<f4").reshape(
+        len(having), -1
+    )
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    alike = unit @ unit.T
+    np.fill_diagonal(alike, -np.inf)
+    most = min(HUB_NEAREST, len(having) - 1)
+    nearest = np.partition(alike, -most, axis=1)[:, -most:].mean(axis=1)
+    lowered = (weight * (nearest - nearest.mean()) / 2).astype(float).tolist()
+    return {**similar, **{name: similar[name] - less for name, less in zip(having, lowered, strict=True)}}
 
 
 def _between(similar: Mapping[str, float], unrelated: float) -> dict[str, float]:

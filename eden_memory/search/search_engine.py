@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence, 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import ceil
 from typing import Protocol
 
 from eden_memory.errors import OverBudget
@@ -16,6 +17,7 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Ranked, Scored, When
 from eden_memory.search.question_times import OWN_AND_OTHER, PRESENT_AND_PAST, QuestionKind, spans_of
 from eden_memory.search.ranking import (
+    LISTED,
     RERANK_POOL,
     Ranking,
     Stage,
@@ -403,13 +405,20 @@ async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequenc
 
 
 def _as_asked(ranking: Ranking, request: SearchRequest) -> Ranking:
+    """Return the figures of one search: the request's own, and lists that are long enough for what it asks for.
+
+    Recall compares the best facts with those behind them: its numbers were chosen with hubs among these.
+    """
     weight, size = request.recency_weight, request.list_size
-    if weight is None and size is None:
+    if size is None and request.top_k * LISTED > ranking.most:
+        size = ceil(request.top_k * LISTED)
+    if weight is None and size is None and not request.related:
         return ranking
     return replace(
         ranking,
         recency_weight=ranking.recency_weight if weight is None else weight,
         list_size=ranking.list_size if size is None else size,
+        hubs=0.0 if request.related else ranking.hubs,
     )
 
 

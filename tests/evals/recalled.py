@@ -1,6 +1,7 @@
-"""What recall adds to a turn: to questions of its memory, and of another's."""
+"""What recall adds to a turn: to questions of its memory, and of another's; as recall ranks, without hubs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from eden_memory.search.ranking import Ranking
@@ -39,5 +40,5 @@ async def _hits(one: Loaded, asked: Question, *, related: bool = True) -> bool:
 
 async def _found(one: Loaded, asked: Question, *, related: bool = True) -> list[str]:
     request = SearchRequest((asked.text,), RECALLED, asked_at=one.of.asked_at, related=related)
-    found = await SearchEngine(one.facts, one.vectors, Ranking()).find([SCOPE], request)
+    found = await SearchEngine(one.facts, one.vectors, replace(Ranking(), hubs=0)).find([SCOPE], request)
     return [fact.fact_id for fact in found.facts]

@@ -34,7 +34,7 @@ from tests.evals.runs import Judged, Loaded, Order, engine, judged, loaded, rrf_
 from tests.evals.update_forms import forms, memories
 from tests.evals.update_pairs import JUDGED, TUNING, Pair, of_people
 
-BARE = Ranking(siblings=0, times=0, subjects=0, shared=0, newer=False)
+BARE = Ranking(hubs=0, siblings=0, times=0, subjects=0, shared=0, newer=False)
 GRID = [
     replace(Ranking(), text_weight=weight, siblings=lift, times=times)
     for weight, lift, times in product((0.3, 0.4, 0.5), (0.3, 0.6), (0.1, 0.2))
@@ -52,8 +52,9 @@ def settings(plain: dict[str, PlainWords]) -> dict[str, Order]:
         "scores, lists of 50": BARE,
         "+ siblings": replace(BARE, siblings=0.6),
         "+ times": replace(BARE, siblings=0.6, times=0.2),
-        "+ subjects": replace(Ranking(), shared=0, newer=False),
-        "+ shared words": replace(Ranking(), newer=False),
+        "+ subjects": replace(Ranking(), shared=0, newer=False, hubs=0),
+        "+ shared words": replace(Ranking(), newer=False, hubs=0),
+        "+ hubs": replace(Ranking(), newer=False),
         "+ newer first = the default": Ranking(),
         "default, semantic >= 0.65": replace(Ranking(), semantic_least=0.65),
         "default, recency 0.2": replace(Ranking(), recency_weight=0.2),

@@ -102,6 +102,7 @@ async def test_the_default_finds_more_facts_than_reciprocal_ranks(
     base = mean([one.quality for one in await judged(facts, rrf_60)])
     found = mean([one.quality for one in by_default])
     assert found.recall >= base.recall + 0.04
+    assert mean([one.quality for one in by_default if one.category == "multi-hop"]).recall >= 0.62
 
 
 @local_model

@@ -198,7 +198,7 @@ def _step(step: ExplainedStep) -> Text:
 def audit(found: Audited, user: str | None) -> None:
     """Show the share of each kind, with its examples."""
     del user
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str | Text, ...]] = []
     for junk in found.kinds:
         name = junk.kind.replace("_", " ")
         rows.append((name, f"{junk.count:,}", f"{junk.share:.1%}", "", "", ""))

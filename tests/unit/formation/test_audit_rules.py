@@ -16,6 +16,7 @@ from eden_memory.formation.audit_rules import (
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NOTHING = set[tuple[str, str, str]]()
 
 
 def fact(name: str, text: str, days: int = 0) -> AuditedFact:
@@ -43,8 +44,8 @@ def found(facts: Sequence[AuditedFact], similar: float = 0.9) -> set[tuple[str, 
         ),
         ("Ada rows 12 wooden boats", "Ada rows 14 wooden boats", {("contradicted", "old", "new")}),
         ("Ada likes wooden boats", "Ada never likes wooden boats", {("contradicted", "old", "new")}),
-        ("Ada rows a wooden boat", "Ada paints the kitchen ceiling", set()),
-        ("Boat", "Boat", set()),
+        ("Ada rows a wooden boat", "Ada paints the kitchen ceiling", NOTHING),
+        ("Boat", "Boat", NOTHING),
     ],
 )
 def test_two_facts_of_a_scope(older: str, newer: str, kinds: set[tuple[str, str, str]]) -> None:

@@ -92,6 +92,21 @@ async def test_the_best_of_each_query_is_among_as_many_facts_for_each() -> None:
     assert [one.fact_id for one in report.facts] == ["dog 0", "cat"]
 
 
+async def test_a_long_answer_has_long_lists() -> None:
+    lengths = list[int]()
+
+    class Asked(Lists):
+        async def semantic(self, *given: Any, **named: Any) -> Sequence[Sequence[Ranked]]:
+            lengths.append(given[2])
+            return await super().semantic(*given, **named)
+
+    engine = SearchEngine(Asked((), ()), Embeds())
+    for top_k in (10, 33, 40, 200):
+        await engine.find([AGENT], asked("a dog", top_k=top_k))
+    await engine.find([AGENT], asked("a dog", top_k=200, list_size=7))
+    assert lengths == [50, 50, 60, 300, 7]
+
+
 async def test_of_one_query_the_reranked_best_is_found_alone() -> None:
     judge = Judge({"Ana has a dog.": 0.4, "Ana has a cat.": 0.9})
     report = await SearchEngine(BOTH, Embeds(), reranker=judge).find([AGENT], asked("a pet", top_k=1))

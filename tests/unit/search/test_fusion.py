@@ -1,13 +1,15 @@
 """Lists become one order: by ranks as the formula says, by scores between 0 and 1, whatever is in them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.schemas.fields import pack_vector
 from eden_memory.search.fact_candidates import Ranked
-from eden_memory.search.ranking_stages import QueryLists, by_rank, by_score
+from eden_memory.search.ranking_stages import QueryLists, by_rank, by_score, similarity_to
 from tests.unit.search.candidate_facts import fact, ids, ranked
 
 A, B, C = fact("a"), fact("b", vector=(0.0, 1.0)), fact("c", vector=None)
@@ -82,3 +84,28 @@ def test_by_scores_every_fact_is_once_between_0_and_1_whatever_the_stores_scale(
     assert all(-1e-9 <= one.score <= 1 + 1e-9 for one in found)
     plain = {one.fact.fact_id: one.score for one in run(1.0)}
     assert {one.fact.fact_id: one.score for one in found} == pytest.approx(plain)
+
+
+def test_what_is_near_to_everything_gives_way_behind_the_best_and_keeps_its_similarity() -> None:
+    query = (1.0, 0.0, 0.0)
+    best, hub = fact("best", "x", vector=(1.0, 0.0, 0.1)), fact("hub", "x", vector=(0.8, 0.6, 0.0))
+    apart = fact("apart", "x", vector=(0.75, -0.2, 0.6))
+    crowd = [fact(f"crowd {n}", "x", vector=(0.5, 0.8 + n / 100, 0.0)) for n in range(25)]
+    found = [best, hub, apart, *crowd]
+    similar = list(zip(found, similarity_to(pack_vector(query), found), strict=True))
+    lists = [QueryLists(ranked(*sorted(similar, key=lambda pair: -pair[1])), ranked((best, 1.0)))]
+    before = by_score(lists, 0.4, 0.5)
+    after = by_score(lists, 0.4, 0.5, 0.9)
+    assert ids(before)[:3] == ["best", "hub", "apart"]
+    assert ids(after)[:3] == ["best", "apart", "hub"]
+    assert {one.fact.fact_id: one.scores["semantic"] for one in after} == {
+        one.fact.fact_id: one.scores["semantic"] for one in before
+    }
+
+
+def test_without_vectors_nothing_is_a_hub() -> None:
+    lists = [QueryLists(ranked((A, 0.9), (B, 0.7), (C, 0.6)), ranked((A, 1.0)))]
+    bare = [
+        QueryLists([Ranked(replace(one.fact, vector=None), one.score) for one in lists[0].semantic or ()], [])
+    ]
+    assert ids(by_score(bare, 0.4, 0.5, 0.9)) == ids(by_score(bare, 0.4, 0.5))

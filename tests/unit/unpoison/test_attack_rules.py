@@ -217,3 +217,31 @@ def test_a_session_is_forgotten_and_what_it_changed_follows_from_that() -> None:
     plan = planned(version(1, "A", GOOD), version(2, "A and X", BAD))
     asked = {"asked_by": "ops", "kind": "forget", "what": "session", "target": "bad"}
     assert requests_of(ATTACK, plan, (), "ops") == [asked]
+
+
+def test_what_commands_of_an_audit_had_retired_is_active_again_and_what_others_had_stays() -> None:
+    attack = Attack("import", "audit:1")
+
+    def ended(name: str, command_id: str, **fields: Any) -> list[FactChanged]:
+        command = CommandRef(command_id=command_id, action="retire", by="person", asked_at=NOON)
+        over: dict[str, Any] = {
+            "decision": "RETIRE",
+            "retired_at": NOON,
+            "retired_because": "asked",
+            **fields,
+        }
+        return [version(1, name, GOOD, name=name), version(2, name, None, name=name, command=command, **over)]
+
+    own = encode_id("import:audit:1:f1")
+    plan = planned(
+        *ended("f1", own),
+        *ended("f2", encode_id("import:audit:10:f2")),
+        *ended("f3", "s.by-hand"),
+        *ended("f4", own, expires_at=NOON),
+        attack=attack,
+    )
+    assert [fact.fact_id for fact in plan.returning] == ["f1"]
+    assert not plan.removed
+    (asked,) = requests_of(attack, plan, (), "mia")
+    assert (asked["action"], asked["fact_id"], asked["expected_version"]) == ("unmerge", "f1", 2)
+    assert asked["by"] == "person"
