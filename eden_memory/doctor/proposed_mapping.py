@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from eden_memory.directory.participants import ROOM_CHOICES
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.known_shapes import KnownSessions
 from eden_memory.doctor.mapping_proposal import (
@@ -20,6 +19,7 @@ from eden_memory.doctor.mapping_proposal import (
     Proposal,
     temporary,
 )
+from eden_memory.doctor.proposed_rooms import RoomChoice, SampledRooms, memory_lines
 from eden_memory.doctor.sampled_fields import WORD, SampledField, is_id, kinds, sampled_fields
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import getter
@@ -34,6 +34,11 @@ NAMES_OF_PEOPLE = ("displayname", "display_name", "fullname", "full_name", "name
 TITLE = ("title", "subject", "topic", "name")
 
 AGENT = frozenset({"agent", "assistant", "bot"})
+
+AGENTS = AGENT | {"persona", "character"}
+"""Words of which one is in the name of a collection of agents."""
+
+GROUP = frozenset({"group", "team", "workspace", "organization", "organisation", "company", "household"})
 
 NO_FIELD = "-"
 """A path to nothing: the users of a session are then the authors of its messages."""
@@ -63,6 +68,14 @@ class SessionsProposal:
     """The typed id of the agent that all of these sessions name."""
     id: str = ID
     """The field by which messages name them."""
+    agents: Sequence[Any] = ()
+    """The agents that they name, if each of them names one."""
+    group_id: str | None = None
+    """A field that may name a group."""
+    rooms: int = 0
+    """How many of them list several users."""
+    has_groups: bool = False
+    """Whether `group_id` is to be mapped: somebody chose it."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -70,7 +83,14 @@ class SessionsProposal:
         """The paths that were found, by the name of the setting."""
         users = NO_FIELD if self.with_answering else self.users
         joined = None if self.id == ID else self.id
-        found = {"id": joined, "agent_id": self.agent_id, "users": users, "title": self.title}
+        group = self.group_id if self.has_groups else None
+        found = {
+            "id": joined,
+            "agent_id": self.agent_id,
+            "users": users,
+            "group_id": group,
+            "title": self.title,
+        }
         return {name: path for name, path in found.items() if path is not None}
 
 
@@ -117,17 +137,28 @@ def propose_sessions(
         if users or with_answering
         else _first(fields, lambda sampled_field: _speaks(sampled_field, USERS))
     )
-    found = {"users": users, "agent_id": agent, "title": title}
+    group = _first(
+        fields,
+        lambda sampled_field: (
+            _speaks(sampled_field, GROUP) and _names_one(sampled_field) and sampled_field.share(is_id) >= HALF
+        ),
+    )
+    found = {"users": users, "agent_id": agent, "group_id": group, "title": title}
     return SessionsProposal(
         collection,
         sampled,
         described,
         id=path,
-        **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
+        users=users and users.path,
+        agent_id=agent and agent.path,
+        title=title and title.path,
+        group_id=group and group.path,
         no_ids=no_ids.path if no_ids else None,
         with_answering=with_answering.path if with_answering else None,
         exclude=temporary(fields),
         only_agent=_only_id(agent),
+        agents=() if agent is None or agent.share(is_id) < 1 else _distinct(agent.present),
+        rooms=0 if users is None else _rooms(documents, path, users.path),
         forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field}
         | {"id": "by which messages name the session"}
         | (
@@ -139,12 +170,12 @@ def propose_sessions(
 
 
 @dataclass(frozen=True, slots=True)
-class UsersProposal:
-    """A collection that describes the authors of messages, and where their names seem to be."""
+class PeopleProposal:
+    """A collection that describes the authors of messages, or the agents of sessions, and where their names are."""
 
     collection: str
     asked: int
-    """Authors of the sampled messages."""
+    """Those of the sampled messages or sessions."""
     described: int
     """Those of them that have a document."""
     name: str | None
@@ -152,21 +183,48 @@ class UsersProposal:
 
 def propose_users(
     collection: str, documents: Sequence[Mapping[str, Any]], asked: int
-) -> UsersProposal | None:
+) -> PeopleProposal | None:
     """The mapping of documents whose ids are those of authors; None where they do not look like people."""
     if not documents or len(documents) < HALF * asked or not USERS & _words(collection):
         return None
+    return _people(collection, documents, asked)
+
+
+def propose_agents(
+    collection: str, documents: Sequence[Mapping[str, Any]], asked: int
+) -> PeopleProposal | None:
+    """The mapping of documents whose ids are those of agents; None where one has none: its sessions would wait."""
+    if not documents or len(documents) < asked or not AGENTS & _words(collection):
+        return None
+    return _people(collection, documents, asked)
+
+
+def _people(collection: str, documents: Sequence[Mapping[str, Any]], asked: int) -> PeopleProposal:
     texts = {
         found.path.lower(): found.path
         for found in sampled_fields(documents)
         if found.share(lambda value: isinstance(value, str)) >= HALF
     }
     name = next((texts[word] for word in NAMES_OF_PEOPLE if word in texts), None)
-    return UsersProposal(collection, asked, len(documents), name)
+    return PeopleProposal(collection, asked, len(documents), name)
 
 
 def _first(fields: Sequence[SampledField], fits: Callable[[SampledField], bool]) -> SampledField | None:
     return next((sampled_field for sampled_field in fields if fits(sampled_field)), None)
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return list({repr(value): value for value in values}.values())
+
+
+def _rooms(documents: Sequence[Mapping[str, Any]], path: str, users: str) -> int:
+    """Count the sessions of which documents name several users."""
+    named = dict[str, set[str]]()
+    for document in documents:
+        listed = getter(users)(document)
+        some = cast("list[Any]", listed) if isinstance(listed, list) else [listed]
+        named.setdefault(repr(getter(path)(document)), set()).update(map(repr, some))
+    return sum(len(some) > 1 for some in named.values())
 
 
 def _only_id(sampled_field: SampledField | None) -> str | None:
@@ -241,9 +299,12 @@ def as_toml(
     place: ProposedPlace,
     documents: int,
     sessions: SessionsProposal | None = None,
-    users: UsersProposal | None = None,
+    users: PeopleProposal | None = None,
+    agents: PeopleProposal | None = None,
+    rooms: SampledRooms | None = None,
+    choice: RoomChoice | None = None,
 ) -> str:
-    """A complete `eden.toml`: what was not found stands there as a comment."""
+    """A complete `eden.toml`: what was not found stands there as a comment, and so does what nobody has chosen."""
     return "\n".join(
         [
             f"# Proposed by `eden doctor --init` from {documents} documents. Check it, then run `eden doctor`.",
@@ -256,7 +317,9 @@ def as_toml(
             f"database = {_text(place.database)}",
             "",
             *_sessions_section(sessions),
-            *_users_section(users),
+            *_agents_section(sessions, agents),
+            *_people_section("users", users),
+            *memory_lines(rooms, choice),
             "[messages]",
             f"collection = {_text(place.collection)}",
             *_proven(_messages_lines(proposal), _messages_lines(proposal.other or proposal)),
@@ -283,16 +346,23 @@ def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:
             yield _line(name, path, sessions.forms.get(name, ""))
         yield from _marks("exclude", sessions.exclude, "marks a session that is kept out of memory")
         yield ""
-        if sessions.only_agent is not None:
-            yield from ("[agents]", _line("default", sessions.only_agent, "all sampled sessions are its"), "")
 
 
-def _users_section(users: UsersProposal | None) -> Iterator[str]:
-    if users is not None:
-        yield "[users]"
-        yield f"collection = {_text(users.collection)}"
-        yield _line("name", users.name, "text")
-        yield ""
+def _agents_section(sessions: SessionsProposal | None, agents: PeopleProposal | None) -> Iterator[str]:
+    only = None if sessions is None else sessions.only_agent
+    default = [] if only is None else [_line("default", only, "all sampled sessions are its")]
+    if agents is not None:
+        yield from _people_section("agents", agents, default)
+    elif default:
+        yield from ("[agents]", *default, "")
+
+
+def _people_section(name: str, people: PeopleProposal | None, more: Sequence[str] = ()) -> Iterator[str]:
+    if people is not None:
+        yield f"[{name}]"
+        yield f"collection = {_text(people.collection)}"
+        yield _line("name", people.name, "text")
+        yield from (*more, "")
 
 
 def _line(name: str, path: str | Sequence[str] | None, form: str) -> str:
@@ -473,7 +543,7 @@ def findings_of_sessions(sessions: SessionsProposal) -> list[Finding]:
     return found
 
 
-def finding_of_users(users: UsersProposal) -> Finding:
+def finding_of_users(users: PeopleProposal) -> Finding:
     """Describe the collection of users, and what mapping it changes."""
     what = (
         f"`{users.collection}` describes {users.described} of the {users.asked} authors looked for; with it, "
@@ -482,10 +552,13 @@ def finding_of_users(users: UsersProposal) -> Finding:
     return Finding("users", "ok", what)
 
 
-def finding_of_rooms(several: int, sessions: int) -> Finding:
-    """Of sessions in which several users write."""
-    what = f"in {several} of {sessions} sampled sessions several users write: it keeps no facts by default"
-    return Finding("rooms", "warn", what, ROOM_CHOICES)
+def finding_of_agents(agents: PeopleProposal) -> Finding:
+    """Describe the collection of agents, and what mapping it changes."""
+    what = (
+        f"`{agents.collection}` describes all {agents.asked} agents looked for; with it, a session waits until its "
+        "agent has a document"
+    )
+    return Finding("agents", "ok", what)
 
 
 def finding_of_both(asked: str, answered: str) -> Finding:
