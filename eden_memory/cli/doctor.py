@@ -262,7 +262,9 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
         return [finding_of_both(*both)]
     if failed(findings):
         return findings
-    judged = judge_documents(best.documents, _mapped(settings, best))
+    if found.sessions is not None and found.sessions.users is not None:
+        findings = [finding for finding in findings if finding.check != "message authors"]
+    judged = judge_documents(best.documents, _mapped(settings, best, found.sessions))
     named = {finding.check for finding in findings}
     findings += [finding for finding in judged if finding.check not in named]
     if found.sessions is not None:

@@ -182,8 +182,9 @@ async def sessions_beside(
     return max(found, key=_fullness, default=None)
 
 
-def _fullness(sessions: SessionsProposal) -> tuple[int, int]:
-    return sum(name != "id" for name in sessions.paths), sessions.described
+def _fullness(sessions: SessionsProposal) -> tuple[int, int, bool]:
+    found = sum(name != "id" and path != NO_FIELD for name, path in sessions.paths.items())
+    return found, sessions.described, sessions.id == "_id"
 
 
 async def users_beside(
@@ -428,7 +429,15 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     said = sum(mapping.is_users(document) for document in documents)
     if not lacking:
         return Finding("message authors", "ok", f"all {said} messages of the role user name one in `{path}`")
-    what = f"{len(lacking)} of {said} messages of the role user name none in `{path}`: no user remembers them"
+    what = f"{len(lacking)} of {said} messages of the role user name none in `{path}`"
+    sessions = settings.sessions
+    if (
+        sessions.collection is not None
+        and "users" in sessions.model_fields_set
+        and sessions.users != NO_FIELD
+    ):
+        return Finding("message authors", "ok", f"{what}: they are the users' whom `{sessions.users}` names")
+    what = f"{what}: no user remembers them"
     found = _like_author(lacking, settings.messages)
     if found is None:
         hint = "Write the author with each message, or say where it is: EDEN_MESSAGES_USER_ID."

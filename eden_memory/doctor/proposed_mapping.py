@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.known_shapes import KnownSessions
+from eden_memory.doctor.known_shapes import KnownSessions, earlier_marks
 from eden_memory.doctor.mapping_proposal import (
     HALF,
     ID,
@@ -155,7 +155,7 @@ def propose_sessions(
         group_id=group and group.path,
         no_ids=no_ids.path if no_ids else None,
         with_answering=with_answering.path if with_answering else None,
-        exclude=temporary(fields),
+        exclude=[*(marks := temporary(fields)), *(earlier_marks(known.exclude_else, marks) if known else ())],
         only_agent=_only_id(agent),
         agents=() if agent is None or agent.share(is_id) < 1 else _distinct(agent.present),
         rooms=0 if users is None else _rooms(documents, path, users.path),

@@ -85,6 +85,26 @@ def test_documents_of_sessions_are_joined_by_the_field_that_messages_name(chat: 
     written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents), proposed))["sessions"]
     assert written == {"collection": "chats_of_people", **chat.sessions}
     assert listed_users(SessionsSettings(**written), described[0]) not in (None, [])
+    best = MessagesCandidate("my_app", "chats", documents, propose(documents))
+    found = proposal_findings(Settings(), FoundMapping(best, [], proposed, []))
+    assert [
+        (one.check, one.what) for one in found if one.check == "message authors" and one.state != "ok"
+    ] == []
+
+
+def test_a_temporary_chat_of_an_earlier_librechat_is_one_that_expires() -> None:
+    chat = next(chat for chat in STORED_CHATS if chat.program == "LibreChat")
+    documents, described = (
+        [{name: value for name, value in row.items() if name != "isTemporary"} for row in rows]
+        for rows in (chat.documents(), chat.described())
+    )
+    shape = known_shape(documents)
+    assert shape is not None
+    sessions = propose_sessions("conversations", described, len(described), (), shape.sessions)
+    assert (propose(documents).exclude, sessions and sessions.exclude) == (
+        ["error", "expiredAt"],
+        ["expiredAt"],
+    )
 
 
 @pytest.mark.parametrize("chat", UNREAD_CHATS, ids=lambda chat: chat.name)
