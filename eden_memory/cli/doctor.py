@@ -31,19 +31,21 @@ from eden_memory.doctor.mapping_checks import (
 )
 from eden_memory.doctor.mapping_proposal import samples, two_speakers
 from eden_memory.doctor.proposed_mapping import (
-    PeopleProposal,
     ProposedPlace,
-    SessionsProposal,
     as_toml,
-    finding_of_agents,
     finding_of_both,
-    finding_of_users,
     findings_of,
-    findings_of_sessions,
     merged,
     readings_of,
 )
 from eden_memory.doctor.proposed_rooms import CHOICES, LINES, RoomChoice, SampledRooms, finding_of_rooms
+from eden_memory.doctor.proposed_sessions import (
+    PeopleProposal,
+    SessionsProposal,
+    finding_of_agents,
+    finding_of_users,
+    findings_of_sessions,
+)
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.mongo.client import connect

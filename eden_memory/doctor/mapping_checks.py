@@ -32,17 +32,17 @@ from eden_memory.doctor.mapping_proposal import (
     turn_lists,
 )
 from eden_memory.doctor.mongodb_checks import joined_index, judge_index, judge_session_index
-from eden_memory.doctor.proposed_mapping import (
+from eden_memory.doctor.proposed_mapping import finding_of_listed
+from eden_memory.doctor.proposed_rooms import SampledRooms
+from eden_memory.doctor.proposed_sessions import (
     NO_FIELD,
     PeopleProposal,
     SessionsProposal,
-    finding_of_listed,
     lists_any,
     propose_agents,
     propose_sessions,
     propose_users,
 )
-from eden_memory.doctor.proposed_rooms import SampledRooms
 from eden_memory.doctor.role_names import meaning
 from eden_memory.doctor.sampled_fields import is_id
 from eden_memory.errors import EdenError

@@ -10,16 +10,14 @@ from eden_memory.directory.session_documents import listed_users
 from eden_memory.doctor.known_shapes import known_shape
 from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents, messages_in, rooms_among
 from eden_memory.doctor.mapping_proposal import propose
-from eden_memory.doctor.proposed_mapping import (
+from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of
+from eden_memory.doctor.proposed_rooms import RoomChoice, SampledRooms
+from eden_memory.doctor.proposed_sessions import (
     PeopleProposal,
-    ProposedPlace,
-    as_toml,
-    findings_of,
     propose_agents,
     propose_sessions,
     propose_users,
 )
-from eden_memory.doctor.proposed_rooms import RoomChoice, SampledRooms
 from eden_memory.settings import MessagesSettings, SessionsSettings, Settings
 from eden_memory.source.messages_store import message_mapping
 from tests.unit.doctor.schemas_of_chats import BEGAN, many, nested, rooms
