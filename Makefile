@@ -47,8 +47,8 @@ test: setup ## run the suite against real servers, JOBS=4 files at a time
 	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile --no-loadscope-reorder --max-worker-restart 4 || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
-test-slow: setup ## run the tests that take minutes, too: more kills and faults, benchmarks in short, more settings
-	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile -m slow
+test-slow: setup ## run the tests that take minutes, too: more kills and faults, benchmarks in short, more examples
+	@EDEN_TEST_EXAMPLES=200 $(BIN)/pytest -n $${JOBS:-4} --dist loadfile -m 'slow or hypothesis'
 
 lint: setup ## ruff and the import contract
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

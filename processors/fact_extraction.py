@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from eden_memory.directory.participants import Streams, given_to_all
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
-from eden_memory.formation.extraction_results import facts_extracted, proposals_of
+from eden_memory.formation.fact_statements import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial, MemoryMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem, fact_scopes, known_of, too_few

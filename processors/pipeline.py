@@ -6,8 +6,7 @@ A test holds it against topics.yaml. A new stage is a file beside this one, a ro
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
-from eden_memory.formation.extraction_results import closed_all_the_same, failed_extraction
-from eden_memory.formation.fact_statements import adds_together
+from eden_memory.formation.fact_statements import adds_together, closed_all_the_same, failed_extraction
 from eden_memory.limits import MOST_FACTS_TOGETHER
 from eden_memory.schemas.events import (
     FactChanged,

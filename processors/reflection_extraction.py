@@ -13,7 +13,7 @@ from hashlib import blake2b
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
-from eden_memory.formation.extraction_results import session_closed
+from eden_memory.formation.fact_statements import session_closed
 from eden_memory.formation.prompt_material import ScopeBrief
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import (

@@ -30,6 +30,8 @@ from tests.servers import Namespace, TestServers, running_servers
 
 KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY")
 SLOW = hypothesis.HealthCheck.too_slow
+EXAMPLES = int(os.environ.get("EDEN_TEST_EXAMPLES", "40"))
+"""What a property is tried with: each run draws others; `make test-slow` tries more."""
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 SERVERS = ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP", "EDEN_ATLAS_URI")
 MEMORY_BYTES = 8_000_000_000
@@ -63,7 +65,9 @@ def pytest_configure() -> None:
     os.environ["EDEN_MESSAGES_DELETE_GRACE_SECONDS"] = "0"  # tests of the grace say how long it is
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # Kafka of tests never runs for long
     Settings.model_config["toml_file"] = None
-    hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[SLOW])
+    hypothesis.settings.register_profile(
+        "any machine", max_examples=EXAMPLES, deadline=None, suppress_health_check=[SLOW]
+    )
     hypothesis.settings.load_profile("any machine")
     signal.signal(signal.SIGTERM, _as_interrupt)
     signal.signal(

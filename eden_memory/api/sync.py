@@ -249,6 +249,7 @@ class SyncMemoryService:
     why = _waiting(MemoryService.why)
     list_shared = _waiting(MemoryService.list_shared)
     take_back = _waiting(MemoryService.take_back)
+    audit = _waiting(MemoryService.audit)
     list_streams = _waiting(MemoryService.list_streams)
     get_stream = _waiting(MemoryService.get_stream)
     set_stream = _waiting(MemoryService.set_stream)

@@ -27,9 +27,8 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import scopes_due
 from eden_memory.housekeeping.compacted_topics import LoweredTopics
-from eden_memory.housekeeping.consumption_store import Consumption, ConsumptionMarks
+from eden_memory.housekeeping.consumption_store import Consumption, ConsumptionMarks, LedgerBounds
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
-from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.groups import LagReader
 from eden_memory.kafka.topics import load_topics

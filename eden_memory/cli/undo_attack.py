@@ -32,7 +32,7 @@ WAIT_SECONDS = 60.0
 WORDS: Mapping[Change, str] = {
     "fact_removed": "facts to remove",
     "text_restored": "facts that get back the text that other statements support",
-    "fact_reactivated": "facts that they contradicted, to become active again",
+    "fact_reactivated": "facts that they contradicted or retired, to become active again",
     "reflection_removed": "reflections to remove",
     "blob_withdrawn": "blobs that go back to an earlier version",
     "blob_consolidated_again": "blobs to consolidate again, each with one model call if a model is set",

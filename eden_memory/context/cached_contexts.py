@@ -7,13 +7,21 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.context.context_feed import Client, ContextChange, ContextFeed, feeds, recent_feeds
+from eden_memory.context.context_feed import (
+    Client,
+    ContextChange,
+    ContextFeed,
+    HeardReads,
+    feeds,
+    recent_feeds,
+)
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
 from eden_memory.context.ready_context_store import Database, MongoContextSource
-from eden_memory.context.recent_message_store import ANY_MESSAGE, Recent, RecentMessages
+from eden_memory.context.recent_message_store import ADDED, ANY_MESSAGE, Recent, RecentMessages
 from eden_memory.context.written_message_store import is_asked_for
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import describe
@@ -75,6 +83,7 @@ class Contexts:
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
         self._source, self._recent = MongoContextSource(source, memory, settings, self._streams), recent
         self.cache = RenderedContexts(clock)
+        self._heard, self._heard_messages = HeardReads(), HeardReads()
         self._listeners: set[Listener] = set()
         self._followers: list[ContextFollower] = []
         self._live = asyncio.Event()
@@ -94,7 +103,7 @@ class Contexts:
             kept = None
         CONTEXT_READS.labels("stored" if kept is None else "kept").inc()
         if kept is None or not kept.is_current:
-            kept = await self._read(asked, kept)
+            kept = await self._read(asked, kept, anew=anew)
         if scopes is None:
             return ShownContext(kept.view, kept.recent.messages, kept.xml)
         view = kept.view.narrowed(scopes)
@@ -138,12 +147,12 @@ class Contexts:
 
     async def _follow(self) -> None:
         """Follow memory and who may see it, and messages apart: without these, they are read each time."""
-        settings, cache = self._settings, self.cache
+        settings = self._settings
         following = [ContextFeed(self._client, feeds(settings), self.changed, self.heard)]
         if settings.memory.recent:
             of_recent = recent_feeds(settings)
             following.append(
-                ContextFeed(self._client, of_recent, cache.message_changed, cache.hears_messages)
+                ContextFeed(self._client, of_recent, self._message_changed, self._hears_messages)
             )
         await run_until_first(*(feed.run() for feed in following))
 
@@ -183,6 +192,7 @@ class Contexts:
         """Note whether every change is reported from now on."""
         if not live:
             self.cache.clear()
+        self._heard.heard(live)
         self.cache.live = live
         (self._live.set if live else self._live.clear)()
         for follower in self._followers:
@@ -190,6 +200,8 @@ class Contexts:
 
     def changed(self, changed: ContextChange) -> None:
         """Drop what was built from the changed source, and report the change to listeners."""
+        if changed.what in ("state", "session"):
+            self._heard.forget("deletions")
         if changed.what == "state":
             changed = ContextChange("session", changed.id)
             looking = asyncio.create_task(self._scopes_changed(changed.id), name="scopes of a session")
@@ -197,6 +209,8 @@ class Contexts:
             looking.add_done_callback(self._looking.discard)
         if changed.what == "everything":
             self._streams.forget()
+            self._heard.forget("sharing")
+            self._heard.forget("deletions")
             self.cache.clear()
             self._on_everything()
         else:
@@ -205,6 +219,15 @@ class Contexts:
         for follower in self._followers:
             follower.changed(changed)
         self._tell(changed)
+
+    def _message_changed(self, changed: ContextChange) -> None:
+        if changed.what in ("added", "everything"):
+            self._heard_messages.forget(ADDED)
+        self.cache.message_changed(changed)
+
+    def _hears_messages(self, hears: bool) -> None:
+        self._heard_messages.heard(hears)
+        self.cache.hears_messages(hears)
 
     async def _scopes_changed(self, session_id: str) -> None:
         """Drop what shows memory of a session: some of it may be hidden now, or shown again."""
@@ -219,13 +242,21 @@ class Contexts:
         for listener in tuple(self._listeners):
             listener(changed)
 
-    async def _read(self, asked: Asker, kept: "CachedContext | None") -> "CachedContext":
-        """Read a context, or what a cached one shows of messages not formed yet."""
+    async def _read(self, asked: Asker, kept: "CachedContext | None", *, anew: bool) -> "CachedContext":
+        """Read a context, or what a cached one shows of messages not formed yet.
+
+        Unless `anew`, answers that concern everybody are those that were kept while their changes are heard.
+        """
         self.watch()
         reading = self.cache.reading(asked)
         try:
-            begun = self._recent.begin(asked)
-            view = await self.view(asked) if kept is None else kept.view
+            begun = self._recent.begin(asked, None if anew else self._heard_messages)
+            if kept is None:
+                go_on = partial(self._recent.go_on, asked, begun)
+                views = await self._source.look_up([asked], None if anew else self._heard, go_on)
+                view = views[asked]
+            else:
+                view = kept.view
             recent = await self._recent.shown(asked, view, begun)
         except BaseException:
             self.cache.failed(reading)

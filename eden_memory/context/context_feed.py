@@ -1,10 +1,11 @@
 """Reports changes that may affect a context, from MongoDB change streams."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
@@ -31,7 +32,7 @@ SILENT_SECONDS = 2.0
 """Seconds beyond that after which a server that does not even say so counts as gone."""
 OPEN_SECONDS, AGAIN_SECONDS = 12.0, 1.0
 REST_SECONDS, SHORT_REST_SECONDS = 0.1, 0.02
-What = Literal["scope", "session", "state", "user", "author", "message", "forgotten", "everything"]
+What = Literal["scope", "session", "state", "user", "author", "message", "added", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
 REPLACED = ["drop", "rename"]
 """Of a whole collection."""
@@ -39,7 +40,7 @@ REPLACED = ["drop", "rename"]
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """A change of something that contexts depend on; `id` is typed, "" for everything."""
+    """A change of something that contexts depend on; `id` is typed, "" for everything, and where a text is added."""
 
     what: What
     id: str = ""
@@ -177,7 +178,10 @@ def recent_feeds(settings: Settings) -> dict[str, Feed]:
             added,
             _and({"$eq": ["$operationType", "insert"]}, {"$eq": [_or_null("fullDocument.mapping"), None]}),
             ("session_id", "user_id"),
-            lambda event: [_author_of(event["fullDocument"]["session_id"], event["fullDocument"]["user_id"])],
+            lambda event: [
+                ContextChange("added"),
+                _author_of(event["fullDocument"]["session_id"], event["fullDocument"]["user_id"]),
+            ],
         ),
     )
     own = _feed_of(settings.mongodb.database, kept)
@@ -271,6 +275,7 @@ def _inbox(collection: str) -> _Followed:
             if (asked := event.get("fullDocument")) is None:
                 yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
             elif asked.get("kind") == "added_text":
+                yield ContextChange("added")
                 yield _author_of(encode_id(asked.get("session_id")), asked.get("user_id"))
             elif asked.get("kind") == "forget" and asked.get("what") in ("message", "session", "user"):
                 yield ContextChange("forgotten", f"{asked['what']}:{encode_id(asked.get('target'))}/")
@@ -359,6 +364,38 @@ def _or_empty(field: str, empty: Any) -> dict[str, Any]:
 
 def _roots(fields: Iterable[str]) -> list[str]:
     return sorted({field.partition(".")[0] for field in fields})
+
+
+T = TypeVar("T")
+HELD_SECONDS = 60.0
+
+
+class HeardReads:
+    """What MongoDB has answered, by name: while every change of it is heard, until one is, for a minute at most."""
+
+    def __init__(self, elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._answers: dict[str, tuple[float, Any]] = {}
+        self._hears, self._elapsed = False, elapsed
+
+    async def get(self, name: str, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what `read` finds; it is not kept if anything is forgotten while it is read."""
+        answers, now = self._answers, self._elapsed()
+        until, answer = answers.get(name, (now, None))
+        if now < until:
+            return answer
+        found = await read()
+        if self._hears:
+            answers[name] = now + HELD_SECONDS, found
+        return found
+
+    def heard(self, hears: bool) -> None:
+        """Note whether every change is reported from now on, and forget everything."""
+        self._hears = hears
+        self._answers = {}
+
+    def forget(self, name: str) -> None:
+        """Have it read again: it may have changed."""
+        self._answers = {other: answer for other, answer in self._answers.items() if other != name}
 
 
 class ContextFeed:

@@ -5,11 +5,11 @@ An index with a time to live removes those whose session is no longer active (me
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from pymongo import DeleteOne, InsertOne, ReadPreference, ReplaceOne, UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
@@ -29,6 +29,7 @@ from eden_memory.access.visible import (
     view_of,
     with_unlisted,
 )
+from eden_memory.context.context_feed import HeardReads
 from eden_memory.context.ready_contexts import Built, Concerned, Ready
 from eden_memory.directory.directory_store import MongoAudiences
 from eden_memory.directory.participants import Streams
@@ -281,6 +282,7 @@ def _write(built: Built, row: Row) -> InsertOne[Row] | ReplaceOne[Row]:
 Database = AsyncDatabase[dict[str, Any]]
 
 GROUPS_KNOWN = 10_000
+T = TypeVar("T")
 
 
 class MongoContextSource:
@@ -305,8 +307,16 @@ class MongoContextSource:
         self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
 
-    async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, VisibleMemory]:
-        """Return the view of each asker; an unknown user sees the agent's memory."""
+    async def look_up(
+        self,
+        asked: Sequence[Asker],
+        heard: HeardReads | None = None,
+        on_keys: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> dict[Asker, VisibleMemory]:
+        """Return the view of each asker; an unknown user sees the agent's memory.
+
+        `heard` keeps the answers that concern all askers. `on_keys` is told the scopes as soon as they are known.
+        """
         if not asked:
             return {}
         streams = {
@@ -319,11 +329,12 @@ class MongoContextSource:
         present, stored, sharing, deleted = await asyncio.gather(
             self._presence.look_up(asked),
             self._read(guesses, sessions),
-            self._hidden.sharing(),
-            self._hidden.deleted_just_now(forgets=self._forgets),
+            _kept(heard, "sharing", self._hidden.sharing),
+            _kept(heard, "deletions", partial(self._hidden.deleted_just_now, forgets=self._forgets)),
         )
         self._learn(present)
         visible = {key for asker in asked for key in _keys(asker, present[asker], streams[asker.agent_id])}
+        on_keys(visible)
         if unread := visible - guesses:
             stored |= await self._read(unread, ())
         if self._most_facts > RECENT_FACTS:
@@ -387,6 +398,10 @@ class MongoContextSource:
         rows = await self._snapshots.find(query).to_list()
         found = readable("snapshot", rows, partial(document_of, Snapshot))
         return {snapshot.scope_key: snapshot for snapshot in found}
+
+
+async def _kept(heard: HeardReads | None, name: str, read: Callable[[], Awaitable[T]]) -> T:
+    return await (read() if heard is None else heard.get(name, read))
 
 
 def _who(asked: Asker) -> tuple[str, str | None]:

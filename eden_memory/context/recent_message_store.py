@@ -6,14 +6,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from math import inf
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.context.context_feed import HeardReads
 from eden_memory.context.context_xml import RECENT_WORDS, recent_that_fit
 from eden_memory.context.written_message_store import (
     MOST_SESSIONS,
@@ -37,6 +39,7 @@ from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, Reflection, SessionState, Stream
 from eden_memory.schemas.events import ReflectionFormed
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
@@ -47,6 +50,7 @@ log = LibraryLogger()
 
 
 Database = AsyncDatabase[dict[str, Any]]
+T = TypeVar("T")
 
 MOST_SECONDS = 1.0
 """A context or a search is given without these messages then."""
@@ -101,6 +105,9 @@ class _Found(NamedTuple):
 Readings = dict[Hashable, asyncio.Task[Any]]
 """What is being read for several askers, by what it depends on."""
 
+ADDED = "added"
+"""Among readings: whether there is any added text."""
+
 
 class RecentMessages:
     """The messages of one namespace; `source` is the application's database, `memory` our own."""
@@ -132,27 +139,36 @@ class RecentMessages:
         found = await asyncio.gather(*(self.shown(asked, view, readings) for asked, view in views.items()))
         return {asked: recent.messages for asked, recent in zip(views, found, strict=True)}
 
-    async def of(self, asked: Asker, view: VisibleMemory) -> Sequence[RecentMessage]:
-        """Return the newest 200 messages of the asker's other sessions, whole; the rest as :meth:`shown`."""
-        return (await self._found(asked, view, {}, whole=True)).messages
+    def begin(self, asked: Asker, heard: HeardReads | None = None) -> Readings:
+        """Begin to read the sessions of an asker, beside the memory that says whether messages of them are shown.
 
-    def begin(self, asked: Asker) -> Readings:
-        """Begin to read the sessions of an asker, beside the memory that says whether messages of them are shown."""
+        `heard` keeps whether there are added texts at all.
+        """
         readings: Readings = {}
         if self._on and asked.user_id is not None:
+            if heard is not None:
+                any_added = heard.get(ADDED, self._written.any_added)
+                readings[ADDED] = _noted(asyncio.create_task(any_added))
             self._begin(readings, asked.user_id, self._clock() - self._kept)
         return readings
 
-    async def shown(self, asked: Asker, view: VisibleMemory, readings: Readings | None = None) -> Recent:
+    def go_on(self, asked: Asker, readings: Readings, scope_keys: Collection[str]) -> None:
+        """Begin to read the messages, too, if the memory in these scopes says that they are shown."""
+        user = asked.user_id
+        if user is not None and user in readings and Scope.of_user(asked.agent_id, user).key in scope_keys:
+            read = self._messages(asked, readings, self._clock() - self._kept, whole=False)
+            readings[asked] = _noted(asyncio.create_task(read))
+
+    async def shown(
+        self, asked: Asker, view: VisibleMemory, readings: Readings | None = None, *, whole: bool = False
+    ) -> Recent:
         """Return the messages of the asker's other sessions that a context shows; none where the asker may see none.
 
         They come from sessions of the same agent in which the asker was always alone. If reading their sessions or
         them takes more than a second, the answer is given without them, and the log says why. `readings`: shared by
-        several askers; who gives up ends nobody else's reading.
+        several askers; who gives up ends nobody else's reading. `whole`: the newest 200, with all of their text.
         """
-        return await self._found(asked, view, {} if readings is None else readings, whole=False)
-
-    async def _found(self, asked: Asker, view: VisibleMemory, shared: Readings, *, whole: bool) -> Recent:
+        shared: Readings = {} if readings is None else readings
         if not self._on or not is_asked_for(asked, view):
             return NO_RECENT
         user, now = asked.user_id or "", self._clock()
@@ -160,36 +176,54 @@ class RecentMessages:
         try:
             with RECENT_SECONDS.time():
                 self._begin(shared, user, since)
-                named: dict[str, str] = await asyncio.shield(shared[user])
-                async with self._slots, asyncio.timeout(MOST_SECONDS):
-                    sessions = tuple(name for name in named if name != asked.session_id)[:MOST_SESSIONS]
-                    what = asked.agent_id, user, sessions
-                    if what not in shared:
-                        shared[what] = asyncio.create_task(self._read(asked, sessions, since, whole=whole))
-                        shared[what].add_done_callback(_heard)
-                    found: _Found = await asyncio.shield(shared[what])
-                    if found.messages and not await self._presence.is_alone(asked):
-                        return Recent()
+                if asked not in shared:
+                    read = self._messages(asked, shared, since, whole=whole)
+                    shared[asked] = _noted(asyncio.create_task(read))
+                named, found = await asyncio.shield(shared[asked])
+                if found.messages:
+                    async with asyncio.timeout(MOST_SECONDS):
+                        if not await self._presence.is_alone(asked):
+                            return Recent()
         except (PyMongoError, TimeoutError) as error:
             RECENT_FAILED.inc()
             self._warn(type(error).__name__)
             return Recent()
         oldest = min((message.said_at for message in found.messages), default=now)
         lasts = PENDING if found.pending else min(LASTS, oldest + self._kept - now)
-        tags = {f"user:{user}", *(f"session:{name}" for name in sessions)}
-        tags |= {f"message:{named[name]}" for name in sessions}
+        tags = {f"user:{user}", *(f"session:{name}" for name in named)}
+        tags |= {f"message:{message}" for message in named.values()}
         tags |= {f"message:{message.message_id}" for message in found.messages}
         tags |= {ANY_MESSAGE} if found.hidden else set()
         return Recent(found.messages, frozenset(tags), lasts.total_seconds())
 
+    async def _messages(
+        self, asked: Asker, shared: Readings, since: datetime, *, whole: bool
+    ) -> tuple[dict[str, str], "_Found"]:
+        """Return the asker's other sessions, each with its user's newest message, and what may be shown of them."""
+        user = asked.user_id or ""
+        every: dict[str, str] = await asyncio.shield(shared[user])
+        named = dict(
+            islice(((name, every[name]) for name in every if name != asked.session_id), MOST_SESSIONS)
+        )
+        added = ADDED not in shared or await asyncio.shield(shared[ADDED])
+        async with self._slots, asyncio.timeout(MOST_SECONDS):
+            what = asked.agent_id, user, tuple(named)
+            if what not in shared:
+                read = self._read(asked, tuple(named), since, whole=whole, added=added)
+                shared[what] = _noted(asyncio.create_task(read))
+            return named, await asyncio.shield(shared[what])
+
     def _begin(self, shared: Readings, user: str, since: datetime) -> None:
         if user not in shared:
-            shared[user] = asyncio.create_task(self._sessions_of(user, since))
-            shared[user].add_done_callback(_heard)
+            read = self._sessions_of(user, since, shared.get(ADDED))
+            shared[user] = _noted(asyncio.create_task(read))
 
-    async def _sessions_of(self, user: str, since: datetime) -> dict[str, str]:
+    async def _sessions_of(
+        self, user: str, since: datetime, any_added: asyncio.Task[bool] | None
+    ) -> dict[str, str]:
         async with self._slots, asyncio.timeout(MOST_SECONDS):
-            return await self._written.sessions_of(user, since)
+            added = any_added is None or await asyncio.shield(any_added)
+            return await self._written.sessions_of(user, since, added=added)
 
     async def are_due(self, session_id: str) -> bool:
         """Tell whether the messages of a session that no window holds yet make one at this moment.
@@ -205,14 +239,16 @@ class RecentMessages:
         waiting = await self._written.waiting_in(session_id, state.get("formed_to", 0))
         return bool(Pending(self._limits, waiting).judged(self._clock(), NEWEST_VERSION))
 
-    async def _read(self, asked: Asker, sessions: Sequence[str], since: datetime, *, whole: bool) -> "_Found":
+    async def _read(
+        self, asked: Asker, sessions: Sequence[str], since: datetime, *, whole: bool, added: bool
+    ) -> "_Found":
         """Read the newest few where these fill a context, else 200, or at once where `whole` asks for these."""
         if not whole:
-            written, more = await self._written.messages_of(sessions, since, FIRST_MESSAGES)
+            written, more = await self._written.messages_of(sessions, since, FIRST_MESSAGES, added=added)
             found, words = await self._judged(asked, written, since, whole=False)
             if not more or words < 0:
                 return found
-        written, _ = await self._written.messages_of(sessions, since)
+        written, _ = await self._written.messages_of(sessions, since, added=added)
         return (await self._judged(asked, written, since, whole=whole))[0]
 
     async def _judged(
@@ -282,10 +318,15 @@ async def _nobody() -> Off:
     return Off()
 
 
-def _heard(task: asyncio.Task[Any]) -> None:
+def _noted(reading: asyncio.Task[T]) -> asyncio.Task[T]:
     """Take the error, if nobody waits for it any more."""
-    if not task.cancelled():
-        task.exception()
+
+    def done(task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()
+
+    reading.add_done_callback(done)
+    return reading
 
 
 def _session_now(

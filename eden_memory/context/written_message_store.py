@@ -261,24 +261,30 @@ class WrittenMessages:
         self.redacted = RedactedTexts(redactor_of(settings))
         """Of texts that are shown."""
 
-    async def sessions_of(self, user_id: str, since: datetime) -> dict[str, str]:
+    async def any_added(self) -> bool:
+        """Tell whether there may be any added text, in the inbox or carried."""
+        carried = self._recorded.find_one({"mapping": None}, {"_id": 1}, hint="added")
+        waiting = self._inbox.find_one({"kind": "added_text"}, {"_id": 1})
+        try:
+            return any(await asyncio.gather(carried, waiting))
+        except OperationFailure:  # the index is not there yet
+            return True
+
+    async def sessions_of(self, user_id: str, since: datetime, *, added: bool = True) -> dict[str, str]:
         """Return the sessions that the user has written in since a time, or is listed in; the last ones first.
 
-        Of each the newest message of the user, "" where there is none.
+        Of each the newest message of the user, "" where there is none. `added`: also those of added texts.
         """
         user = decode_id(user_id)
-        inbox, authored, added, listed = await asyncio.gather(
-            self._inbox.find({"kind": "added_text", "user_id": user}, {"session_id": 1}).to_list(),
-            self._authored_in(user),
-            self._added_by(user_id, since),
-            self._listing(user),
+        authored, listed, (inbox, carried) = await asyncio.gather(
+            self._authored_in(user), self._listing(user), self._added_by(user_id, since, added=added)
         )
         written = filter(None, readable("message", authored, self._mapping.place))
         recent = sorted((place for place in written if place.said_at >= since), reverse=True)
         waiting = readable("message", inbox, lambda row: (_typed(row.get("session_id")), _typed(row["_id"])))
         sessions = [(session, message or "") for session, message in waiting if session is not None]
         sessions += [(place.session_id, place.message_id) for place in recent]
-        sessions += [(session, "") for session in (*added, *listed)]
+        sessions += [(session, "") for session in (*carried, *listed)]
         found = dict[str, str]()
         for session, message in sessions:
             found.setdefault(session, message)
@@ -286,19 +292,18 @@ class WrittenMessages:
         return dict(islice(found.items(), MOST_SESSIONS + 1))
 
     async def messages_of(
-        self, session_ids: Iterable[str], since: datetime, most: int = MOST_MESSAGES
+        self, session_ids: Iterable[str], since: datetime, most: int = MOST_MESSAGES, *, added: bool = True
     ) -> tuple[list[WrittenMessage], bool]:
         """Return the newest messages of sessions as they are now, with their secrets, and whether there are more.
 
         Of fewer than 200, long texts are cut to what may be shown of them. Where there are more, all are returned
-        that were said since the oldest of these.
+        that were said since the oldest of these. `added`: added texts, too.
         """
         wanted = list(session_ids)
         if not wanted:
             return [], False
         found = await asyncio.gather(
-            self._waiting_texts(wanted, most),
-            self._added_texts(wanted, since, most),
+            *((self._waiting_texts(wanted, most), self._added_texts(wanted, since, most)) if added else ()),
             self._in_sessions(wanted, most),
         )
         whole = max((_oldest(messages) for messages, more in found if more), default=since)
@@ -316,6 +321,25 @@ class WrittenMessages:
         added = await self._added({"user_id": user_id}, MOST_LOOKED_AT)
         by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
         return list(by_id.values())
+
+    async def texts_of(self, message_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return (role, text) of messages whose texts are stored: in closed windows, else with the application."""
+        wanted = set(message_ids)
+        known = {name: row["formation_id"] for name, row in (await self.recorded(wanted)).items()}
+        formed = [name for name in set(known.values()) if name is not None]
+        windows = self._windows.find({"_id": {"$in": formed}}, {"messages": texts_of(list(known))})
+        found = {
+            item["message_id"]: (item["role"], item["text"])
+            async for row in windows
+            for item in row["messages"]
+            if item.get("text")
+        }
+        missing = [decode_id(name) for name in wanted - found.keys()]
+        if missing and self._whole is None:
+            rows = await self._messages.find({"_id": {"$in": missing}}, self._mapping.fields).to_list()
+            written = filter(None, readable("message", rows, self._mapping.message))
+            found |= {one.message_id: (one.role, one.text) for one in written if one.text}
+        return found
 
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
@@ -389,12 +413,20 @@ class WrittenMessages:
         author = getter(placed(self._paths, self._paths.user_id))
         return [row for row in await whole.of(documents) if author(row) == user]
 
-    async def _added_by(self, user_id: str, since: datetime) -> list[str]:
+    async def _added_by(self, user_id: str, since: datetime, *, added: bool) -> tuple[list[Row], list[str]]:
+        """Return a user's added texts in the inbox, and the sessions of those that are carried."""
+        if not added:
+            return [], []
+        waiting: Row = {"kind": "added_text", "user_id": decode_id(user_id)}
         query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
-        found = self._recorded.find(
+        newest = self._recorded.find(
             query, {"session_id": 1}, sort=[("time", DESCENDING)], limit=MOST_AUTHORED
         )
-        return [row["session_id"] async for row in found.max_time_ms(MOST_MILLISECONDS) if row["session_id"]]
+        inbox, rows = await asyncio.gather(
+            self._inbox.find(waiting, {"session_id": 1}).to_list(),
+            newest.max_time_ms(MOST_MILLISECONDS).to_list(),
+        )
+        return inbox, [row["session_id"] for row in rows if row["session_id"]]
 
     async def _listing(self, user: Any) -> list[str]:
         """Return the newest sessions whose document lists the user: their messages may name no author."""

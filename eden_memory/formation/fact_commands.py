@@ -115,9 +115,13 @@ class CommandExecutor:
         return "REEMBED"
 
     def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
-        """Undo a retirement for a forgotten fact: another one contradicts it now, or it holds again."""
+        """Undo a retirement for a forgotten fact: another one contradicts it now, or it holds again.
+
+        One that somebody asked for is undone only where a person asks for that.
+        """
         expired = fact.expires_at is not None and fact.expires_at <= command.asked_at
-        if expired or fact.retired_because not in ("contradicted", "duplicate"):
+        asked = fact.retired_because == "asked" and command.by == "person"
+        if expired or not (asked or fact.retired_because in ("contradicted", "duplicate")):
             return "needless"
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
         other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)

@@ -16,10 +16,17 @@ from eden_memory.access.visible import WIDE
 from eden_memory.directory.participants import given_to_all
 from eden_memory.forgotten import Marks
 from eden_memory.formation.consolidation_rules import unversioned
-from eden_memory.formation.planted_memory import Provenance, planted_messages, provenance_of
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
 from eden_memory.formation.prompts import one_line
-from eden_memory.formation.shareable import adds_little, contradicts, is_personal, names_one_of
+from eden_memory.formation.shareable import (
+    Provenance,
+    adds_little,
+    contradicts,
+    is_personal,
+    names_one_of,
+    planted_messages,
+    provenance_of,
+)
 from eden_memory.formation.transcript import Transcript, renamed
 from eden_memory.formation.unnamed_sources import nearly_all, with_its_words, with_unnamed
 from eden_memory.limits import STANDARD, FormationLimits, ScopeLimits, fitted, label_of, limits_of

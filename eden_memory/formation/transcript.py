@@ -197,9 +197,13 @@ def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) ->
 
 
 def _said(message: StoredMessage) -> str:
-    """Return the text without what came from memory."""
-    text = FROM_MEMORY.sub("", message.text or "")
-    return (SEARCHED.sub("", text) if message.role == "tool" else text).strip()
+    return without_memory(message.text or "", message.role)
+
+
+def without_memory(text: str, role: str) -> str:
+    """Return a message's text without what came from memory."""
+    own = FROM_MEMORY.sub("", text)
+    return (SEARCHED.sub("", own) if role == "tool" else own).strip()
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:

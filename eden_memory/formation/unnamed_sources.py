@@ -73,6 +73,12 @@ def with_its_words(
     )
 
 
+def share_said(text: str, said: str) -> float:
+    """Return the share of a text's telling words that what was said has; 1 for a text without any."""
+    telling = _telling(text)
+    return len(telling & _beginnings(said)) / len(telling) if telling else 1.0
+
+
 def _telling(text: str) -> set[str]:
     words = (word for word in _WORD.findall(text.casefold()) if word not in _PLAIN.split())
     return {_beginning(word) for word in words if len(word) >= _SHORTEST or not word.isalpha()}

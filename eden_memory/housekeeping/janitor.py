@@ -15,11 +15,11 @@ from eden_memory.housekeeping.consumption_store import (
     Consumption,
     ConsumptionMark,
     ConsumptionMarks,
+    LedgerBounds,
     Offsets,
     Removable,
     removable,
 )
-from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.kafka import KafkaArguments, topic_reading
 from eden_memory.kafka.groups import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin

@@ -106,6 +106,11 @@ def _resting(keys: list[str], participants: Row) -> Row:
     return {"scope_key": {"$in": keys}, "sources": {"$elemMatch": source}, **judged}
 
 
+def _absorbed(keys: list[str]) -> Row:
+    """Return a query for what :func:`of_users` finds, or what has one of these ids, in blobs."""
+    return {"absorbed": True, "$or": [of_users(keys), {"_id": {"$in": keys}}]}
+
+
 def without(keys: Iterable[str]) -> Row:
     """Return a query for everything but what :func:`of_users` finds, or what has one of these ids; empty for none."""
     private = list(keys)
@@ -155,10 +160,9 @@ class MongoHidden:
         shots = [snapshots[key] for key in private]
         recent = [recent_fact.fact_id for shot in shots for recent_fact in shot.recent_facts]
         waiting = [reflection.reflection_id for shot in shots for reflection in shot.buffer]
-        facts = await self._ids(Fact.COLLECTION, private, recent)
-        reflections = await self._ids(Reflection.COLLECTION, private, waiting)
         ids = hidden - snapshots.keys()
-        blobs = await self.blobs([*ids, *(shot.scope_key for shot in shots if shot.blob is not None)])
+        with_blob = [*ids, *(shot.scope_key for shot in shots if shot.blob is not None)]
+        facts, reflections, blobs = await self._private(private, recent, waiting, with_blob)
         return {
             key: _without(shot, hidden | facts, hidden | reflections, blobs)
             for key, shot in snapshots.items()
@@ -168,8 +172,7 @@ class MongoHidden:
         """Return the scopes whose blob has absorbed a hidden reflection, or one of these ids."""
         if not (asked := list(keys)):
             return set()
-        query: Row = {"absorbed": True, "$or": [of_users(asked), {"_id": {"$in": asked}}]}
-        return set(await self._of(Reflection.COLLECTION).distinct("scope_key", query))
+        return set(await self._of(Reflection.COLLECTION).distinct("scope_key", _absorbed(asked)))
 
     async def deleted_just_now(self, *, forgets: bool = True) -> dict[str, str]:
         """Return the messages that were deleted and may be written again, or that are being erased.
@@ -230,11 +233,30 @@ class MongoHidden:
                 found.append(scope)
         return found
 
-    async def _ids(self, collection: str, keys: list[str], ids: list[str]) -> set[str]:
-        if not ids:
-            return set()
-        query: Row = {"_id": {"$in": ids}, **of_users(keys)}
-        return {row["_id"] async for row in self._of(collection).find(query, {"_id": 1})}
+    async def _private(
+        self, keys: list[str], facts: list[str], reflections: list[str], with_blob: list[str]
+    ) -> tuple[set[str], set[str], set[str]]:
+        """Return which of these facts and reflections are hidden, and of which scopes the blob: in one command."""
+        private = of_users(keys)
+        parts: list[tuple[str, list[Row]]] = []
+        for kind, collection, ids in (
+            ("fact", Fact.COLLECTION, facts),
+            ("reflection", Reflection.COLLECTION, reflections),
+        ):
+            found = [{"$match": {"_id": {"$in": ids}, **private}}, {"$project": {kind: "$_id"}}]
+            parts += [(collection, found)] if ids else []
+        if with_blob:
+            scopes = [{"$group": {"_id": "$scope_key"}}, {"$project": {"blob": "$_id"}}]
+            parts.append((Reflection.COLLECTION, [{"$match": _absorbed(with_blob)}, *scopes]))
+        if not parts:
+            return set(), set(), set()
+        (first, steps), *others = parts
+        unions = [{"$unionWith": {"coll": self._names[name], "pipeline": more}} for name, more in others]
+        rows = await (await self._of(first).aggregate([*steps, *unions])).to_list()
+        facts_found, reflections_found, blobs = (
+            {row[kind] for row in rows if kind in row} for kind in ("fact", "reflection", "blob")
+        )
+        return facts_found, reflections_found, blobs
 
     def _of(self, collection: str) -> Any:
         return self._database.get_collection(

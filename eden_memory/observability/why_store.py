@@ -489,7 +489,7 @@ class Explanations:
         facts = await self._directory.look_up({message.session_id for message in best})
         own = [message for message in best if _is_of(facts[message.session_id], asked.agent_id)]
         fates, off = await asyncio.gather(
-            self._fates(asked, view, own),
+            self.fates(asked, view, own),
             self._directory.off({message.session_id: (user,) for message in own}, ()),
         )
         if not await self._presence.is_alone(asked):
@@ -507,11 +507,15 @@ class Explanations:
             WrittenMessage(source.message_id, source.session_id, "", "", source.said_at, source.time)
             for source in found.sources[:MOST_SOURCES]
         ]
-        return await self._fates(asked, view, messages)
+        return await self.fates(asked, view, messages)
 
-    async def _fates(
+    async def fates(
         self, asked: Asker, view: VisibleMemory, messages: Sequence[WrittenMessage]
     ) -> list[MessageFate]:
+        """Return what became of messages, and of their memory what is visible in `view`.
+
+        The caller has checked that the messages are the asker's to see.
+        """
         if not messages:
             return []
         recorded = await self._written.recorded(message.message_id for message in messages)

@@ -7,13 +7,14 @@ from eden_memory.access.admission_store import Caller, Refused, Right, demand_op
 from eden_memory.access.visible import Asker
 from eden_memory.errors import Invalid
 from eden_memory.mongo.ids import typed, typed_or_none
+from eden_memory.operations.audit_calls import AuditCalls
 from eden_memory.operations.operator_calls import SharingCalls, StreamCalls, UndoCalls
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.unpoison.attack_rules import CauseKind
 
 
-class AgentCalls(StreamCalls, SharingCalls, UndoCalls):
+class AgentCalls(StreamCalls, SharingCalls, UndoCalls, AuditCalls):
     """All calls on the memory of one agent."""
 
 

@@ -1,7 +1,9 @@
 """The calls of MemoryService that are for operators: streams, what came from users, and undoing an attack."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from eden_memory.access.admission_store import Refused
@@ -13,7 +15,6 @@ from eden_memory.memory.user_memory_store import SharedItem, SharedItems, taken_
 from eden_memory.mongo.ids import encode_id, typed
 from eden_memory.operations import parameters as p
 from eden_memory.operations.correcting import seen_by_others
-from eden_memory.operations.long_reads import LongRead
 from eden_memory.operations.reading import ReadCalls
 from eden_memory.operations.writing import ForgetPermission, WriteCalls
 from eden_memory.replay.installation import Installation
@@ -26,6 +27,35 @@ from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, Und
 
 if TYPE_CHECKING:
     from eden_memory.unpoison.attack_store import AttackUndo
+
+
+MOST_SECONDS = 60.0
+
+
+class LongRead:
+    """One kind of request; `what` names it in errors, `instead` is the command for what takes longer."""
+
+    def __init__(self, what: str, instead: str, seconds: float = MOST_SECONDS) -> None:
+        self._what, self._instead, self._seconds = what, instead, seconds
+        self._running = Lock()  # not of asyncio: the synchronous service has an event loop of its own
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Raise Conflict at once while another request is running, or when this one takes too long."""
+        if not self._running.acquire(blocking=False):
+            raise Conflict(f"another {self._what} is running", "Ask again when it has ended.")
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Conflict(
+                f"the {self._what} took more than {self._seconds:g} s", f"Use `{self._instead}`."
+            ) from None
+        finally:
+            self._running.release()
 
 
 class OperatorCalls(ReadCalls):

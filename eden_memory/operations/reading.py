@@ -11,6 +11,7 @@ from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.cached_contexts import ShownContext
 from eden_memory.context.context_xml import FactLine, one_line, query_of
+from eden_memory.context.recent_message_store import NO_RECENT, Recent
 from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.errors import Invalid, NotShown, describe
 from eden_memory.limits import RECALLED_FACTS
@@ -24,7 +25,6 @@ from eden_memory.memory.memory_views import (
     FactView,
     MemoryChange,
     Page,
-    RecentMessage,
     ReflectionView,
     ScopeStats,
     fact_view,
@@ -162,12 +162,14 @@ class ReadCalls:
         recency_weight: p.RecencyWeight = None,
         score_threshold: p.Threshold = None,
         related: Annotated[bool, p.PYTHON_ALONE] = False,
+        as_context: Annotated[bool, p.PYTHON_ALONE] = False,
         debug: p.Debug = True,
     ) -> SearchReport:
         """Search as :meth:`search_facts` does, and report (`debug`) time, candidates and scores of every stage.
 
         `text_only` of the report gives the reason if facts were found by words alone; `unformed` are messages of the
-        user's other sessions that no memory is formed from yet.
+        user's other sessions that no memory is formed from yet. `as_context`: who sees what, and these messages, are
+        taken from the context that the process keeps, which shows the newest of them alone.
         """
         when = When(
             _in_utc(as_of),
@@ -189,18 +191,21 @@ class ReadCalls:
             related=related,
         )
         demand_kinds(scopes)
-        asked, whole, readers = await self._seen(session, user)
-        view = whole.narrowed(scopes)
+        readers, asked = await self.memory.current(), self._asked(session, user)
+        kept = await readers.contexts.get(asked, scopes) if as_context else None
+        view = kept.view if kept else (await readers.contexts.view(asked)).narrowed(scopes)
         shown = [kind for kind in request.kinds if kind in view.shows]
         if not shown:
             hint = f"EDEN_MEMORY_{request.kinds[0].upper()}=on shows them; so does the agent's document."
             raise NotShown(f"{' and '.join(request.kinds)} are not shown", hint)
-        request = replace(request, kinds=shown, private=whole.private)
+        request = replace(request, kinds=shown, private=view.private)
+        reads_recent = kept is None and as_of is None
         async with readers.searching.engine() as engine:
-            report, recent = await gather(
+            report, read = await gather(
                 engine.find(_searched(view, request), request),
-                readers.recent.of(asked, view) if as_of is None else _none(),
+                readers.recent.shown(asked, view, whole=True) if reads_recent else _none(),
             )
+        recent = kept.recent if kept and as_of is None else read.messages
         found = replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))
         if debug:
             return found
@@ -370,8 +375,8 @@ class ReadCalls:
         return changes(self.memory, self._asked(session, user), after)
 
 
-async def _none() -> Sequence[RecentMessage]:
-    return ()
+async def _none() -> Recent:
+    return NO_RECENT
 
 
 def _texts(queries: Any) -> tuple[str, ...]:

@@ -3,10 +3,9 @@
 from eden_memory.access.admission_store import Caller, demand_operator
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import needs_extra
-from eden_memory.operations.long_reads import LongRead
-from eden_memory.receipts.receipt import CheckedReceipt, Receipt
+from eden_memory.operations.operator_calls import LongRead
+from eden_memory.receipts.receipt import CheckedReceipt, Receipt, UndoRequest
 from eden_memory.receipts.receipt_store import checked, signed_receipt
-from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 
 PATIENCE = 5.0

@@ -18,6 +18,7 @@ from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations import parameters as p
 from eden_memory.operations import webhook_calls as w
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
+from eden_memory.operations.audit_calls import AllAgents, Audited, RetireKind
 from eden_memory.operations.operation import Operation, Tool
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
 from eden_memory.schemas.events.forgetting import Forgettable
@@ -117,6 +118,14 @@ async def remove_webhook(call: AdmittedCall, webhook_id: w.WebhookId) -> w.Remov
     """Remove a webhook."""
     demand_operator(call.caller, w.WHAT)
     return await w.remove_webhook(call.service.memory, webhook_id)
+
+
+async def audit(call: AdmittedCall, all_agents: AllAgents = False, retire: RetireKind = None) -> Audited:
+    """Audit facts of the agent, of one user, or of all agents."""
+    demand_operator(call.caller, "an audit")
+    if call.session is not None:
+        raise Invalid("an audit takes no session", "Name a user, or nobody.")
+    return await call.service.audit(user=call.user, all_agents=all_agents, retire=retire)
 
 
 ASKED = "accepted: it is carried out in the background; the history keeps what stood there before"
@@ -572,6 +581,26 @@ OPERATIONS = (
         "Takes a key that is bound to no user.",
         routes=["POST /shared/{memory_id}/take-back"],
         commands=["sharing move", "sharing retire"],
+    ),
+    Operation(
+        name="audit",
+        call=audit,
+        right="read",
+        tag="numbers",
+        summary="How much of memory is junk, and its retirement",
+        words="The share of duplicates, contradicted and expired facts, quotes of our own context, facts that no "
+        "message supports and facts about nobody, with examples. `retire` requests that all of a kind are retired; "
+        "the answer names them for an undo. Takes a key with the right `admin`, bound to none.",
+        routes=["POST /audit"],
+        tool=Tool(
+            "audit_memory",
+            "Count the stored facts that memory would be better without, with examples: duplicates, contradicted and "
+            "expired ones, facts that no message supports.\n\nOnly for keys that administer all agents and users.",
+            "reads",
+            leaves_out=["retire"],
+        ),
+        commands=["audit"],
+        examples={"retire": "near_duplicate"},
     ),
     Operation(
         name="list streams",

@@ -20,13 +20,14 @@ from eden_memory.receipts.receipt import (
     CleanStore,
     ErasedInMemory,
     Receipt,
+    UndoRequest,
     erased_in,
     is_genuine,
     read_receipt,
+    requests_of,
     signed,
 )
 from eden_memory.receipts.signing_key import signing_key
-from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure

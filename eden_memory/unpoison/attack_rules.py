@@ -92,7 +92,7 @@ class AttackPlan:
     """Facts that nothing else supports, in their newest versions."""
     restored: list[RestoredText] = field(default_factory=list[RestoredText])
     returning: list[FactChanged] = field(default_factory=list[FactChanged])
-    """Facts that only removed ones had contradicted."""
+    """Facts that only removed ones had contradicted, or that the cause's own commands had retired."""
     reflections: list[ReflectionFormed] = field(default_factory=list[ReflectionFormed])
     blobs: list[WithdrawnBlob] = field(default_factory=list[WithdrawnBlob])
 
@@ -110,10 +110,12 @@ def plan_of(attack: Attack, events: Sequence[Memory], now: datetime) -> AttackPl
     plan.returning = [
         fact
         for fact in newest.values()
-        if fact.retired_because == "contradicted"
-        and (fact.expires_at is None or fact.expires_at > now)
+        if (fact.expires_at is None or fact.expires_at > now)
         and fact.fact_id not in removed
-        and _freed(fact, newest, removed)
+        and (
+            _retired_by(attack, fact)
+            or (fact.retired_because == "contradicted" and _freed(fact, newest, removed))
+        )
     ]
     plan.reflections = _reflections(attack, events)
     plan.blobs = list(_blobs(attack, events, {found.reflection_id for found in plan.reflections}))
@@ -164,6 +166,7 @@ def requests_of(attack: Attack, plan: AttackPlan, messages: Iterable[str], by: s
             for restored in plan.restored
             if attack.kind == "call" or restored.own_words
         ),
+        *({**asked, **_active_again(attack, fact)} for fact in plan.returning if _retired_by(attack, fact)),
     ]
 
 
@@ -186,6 +189,27 @@ def _stated(attack: Attack, restored: RestoredText) -> Request:
         "reason": REASON,
         **(add if restored.own_words else edit),
     }
+
+
+def _active_again(attack: Attack, fact: FactChanged) -> Request:
+    """Return the request that makes a fact active again; a person asked for its retirement, so one asks for this."""
+    return {
+        "_id": undo_id(f"{attack.kind}:{attack.id}", fact.fact_id, fact.version),
+        "kind": "fact_command",
+        "scope": fact.scope.model_dump(mode="json"),
+        "action": "unmerge",
+        "fact_id": fact.fact_id,
+        "expected_version": fact.version,
+        "by": "person",
+        "reason": REASON,
+    }
+
+
+def _retired_by(attack: Attack, fact: FactChanged) -> bool:
+    """Return whether a command of the cause retired the fact (`eden audit`, an import)."""
+    command = fact.command
+    retired = fact.retired_at is not None and command is not None and command.action == "retire"
+    return attack.kind == "import" and retired and attack.led_to(fact)
 
 
 def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) -> None:

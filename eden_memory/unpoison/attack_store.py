@@ -16,9 +16,8 @@ from eden_memory.errors import Conflict, NotFound
 from eden_memory.mongo.ids import encode_id
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.observability.lineage_store import versions_in
-from eden_memory.receipts.receipt import CAUSED_BY, Receipt
+from eden_memory.receipts.receipt import CAUSED_BY, Receipt, UndoRequest
 from eden_memory.receipts.receipt_store import PATIENCE, signed_receipt
-from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (
     CountedCall,
@@ -120,7 +119,9 @@ class AttackUndo:
         found = [await self._of(document).distinct("scope_key", query) for document in (Fact, Reflection)]
         if attack.kind == "import":
             commands = {"command.command_id": _named(attack)}
-            found.append(await self._of_name("blobs").distinct("scope_key", commands))
+            found += [
+                await self._of_name(name).distinct("scope_key", commands) for name in ("blobs", "facts")
+            ]
         return sorted({key for keys in found for key in keys})
 
     async def _scopes_of_call(self, call_id: str) -> list[str]:

@@ -168,7 +168,7 @@ class WindowLists:
         """Return windows that are closed and not asked for: a document is missing, or a budget has no room."""
         held: Row = {"unpublished": True, "waits_for": {"$ne": None}}
         rows = await self._sessions.find(held, {"outbox": 1}).limit(limit).to_list()
-        return await self._named(
+        return await self.named(
             [entry["formation_id"] for row in rows for entry in row["outbox"] if not entry["requested"]]
         )
 
@@ -181,9 +181,10 @@ class WindowLists:
         except ExecutionTimeout:
             what = f"failed windows could not be found within {MOST_MILLISECONDS / 1_000:g} s"
             raise EdenError(what, "`eden dead list` shows what was given up.") from None
-        return await self._named(found)
+        return await self.named(found)
 
-    async def _named(self, formation_ids: Sequence[str]) -> list[ListedWindow]:
+    async def named(self, formation_ids: Sequence[str]) -> list[ListedWindow]:
+        """Return these windows, as far as they are stored, those that closed last first."""
         rows = await self._windows.find({"_id": {"$in": list(formation_ids)}}, FIELDS).to_list()
         return await self._listed(sorted(rows, key=lambda row: row["closed"]["at"], reverse=True))
 

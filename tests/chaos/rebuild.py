@@ -21,8 +21,7 @@ from eden_memory.memory.memory_batch import fact_hash
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.rebuild.document_comparing import MemoryComparison
-from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
+from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, filling, verify
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.named import ROOT
 
 
+@pytest.mark.slow
 def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
     command = [
         sys.executable,

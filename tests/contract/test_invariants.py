@@ -37,6 +37,19 @@ def defined(path: str) -> frozenset[str]:
     return frozenset(names)
 
 
+def is_slow(path: str, name: str) -> bool:
+    """Whether a test runs in `make test-slow` alone."""
+    for node in ast.parse((ROOT / path).read_text()).body:
+        marks: list[ast.expr] = []
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            marks = [node.value]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            marks = [one for one in node.decorator_list if not isinstance(one, ast.Call)]
+        if any("mark.slow" in ast.unparse(one) for one in marks):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("name", invariants())
 def test_what_enforces_and_shows_an_invariant_is_there(name: str) -> None:
     statement, *rest = re.split(r"^- (?:Enforced|Shown):", invariants()[name], flags=re.MULTILINE)
@@ -48,6 +61,7 @@ def test_what_enforces_and_shows_an_invariant_is_there(name: str) -> None:
     assert [place for place in shown if not place[1].startswith("test_")] == []
     missing = [f"{path}::{of}" for path, of in (*enforced, *shown) if of not in defined(path)]
     assert missing == []
+    assert [place for place in shown if not is_slow(*place)], "one that shows it runs with `make test`"
 
 
 def test_code_and_pages_cite_only_invariants_of_the_page() -> None:

@@ -132,5 +132,5 @@ def test_what_is_gone_is_found() -> None:
         "tests/gone.py",
     ]
     assert not list(
-        gone("`schemas/json/<type>.v1.json`, `cli/{main,lazy}.py`, `docs/`, `tests/bench`", "README.md")
+        gone("`schemas/json/<type>.v1.json`, `cli/{main,tables}.py`, `docs/`, `tests/bench`", "README.md")
     )

@@ -19,7 +19,7 @@ from eden_memory.operations.operation import Operation, plain_type
 from eden_memory.operations.table import OPERATIONS
 from eden_memory.settings import Settings
 from tools.reference.export import ROOT
-from tools.reference.operations import (
+from tools.reference.reference_pages import (
     AGENT,
     DOORS,
     commands,

@@ -78,6 +78,7 @@ def installed(wheel: Path) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_the_demo_runs_from_a_wheel(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     found = subprocess.run(
@@ -104,6 +105,7 @@ def test_the_inspector_finds_its_pages_and_assets_in_a_wheel(installed: Path, tm
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.slow
 def test_it_runs_beside_packages_of_an_application_that_have_the_names_of_our_folders(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ async def decided(case: DecisionLine, vectors: KnownVectors) -> Outcome:
     return outcome(case, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs the extra local-models")
 async def test_a_perfect_model_merges_nothing_false_and_misses_few_duplicates_and_updates() -> None:
     dataset, vectors = all_decisions(), KnownVectors()

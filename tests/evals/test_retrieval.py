@@ -82,7 +82,9 @@ async def test_putting_the_newer_first_costs_ranking_little(
 
 
 @local_model
-@pytest.mark.parametrize("language", UNSPACED)
+@pytest.mark.parametrize(
+    "language", [UNSPACED[0], *(pytest.param(one, marks=pytest.mark.slow) for one in UNSPACED[1:])]
+)
 async def test_facts_in_scripts_without_spaces_are_found_as_well_as_in_english(language: str) -> None:
     vectors = KnownVectors()
     english = await found_in("English", vectors, Ranking())
@@ -113,7 +115,10 @@ async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not(
 
 
 @local_model
-@pytest.mark.parametrize(("model", "answered", "disturbed"), [(MODEL, 0.8, 0.4), (MULTILINGUAL, 0.9, 0.1)])
+@pytest.mark.parametrize(
+    ("model", "answered", "disturbed"),
+    [(MODEL, 0.8, 0.4), pytest.param(MULTILINGUAL, 0.9, 0.1, marks=pytest.mark.slow)],
+)
 async def test_plain_questions_of_last_year_are_answered_and_small_talk_is_left_alone(
     model: str, answered: float, disturbed: float
 ) -> None:

@@ -165,6 +165,7 @@ def test_every_message_edit_and_deletion_arrives_and_memory_forms_of_them(
     assert processes_in(environment) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False])
 def test_the_mapping_of_the_users_own_chat_does_not_matter(
     environment: dict[str, str], tmp_path: Path, own: bool
@@ -195,6 +196,7 @@ def test_being_ended_in_the_midst_leaves_nothing_behind(environment: dict[str, s
     wait_until(lambda: processes_in(environment) == [], "no process left")
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_serves_the_inspector_until_an_interrupt(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -246,6 +248,7 @@ def read_terminal(descriptor: int, until: str | None = None) -> str:
     return said.decode()
 
 
+@pytest.mark.slow
 def test_it_stops_at_its_cap_in_the_midst_of_writing_and_shows_what_was_formed_by_then(
     environment: dict[str, str],
 ) -> None:
@@ -277,6 +280,7 @@ def test_without_the_key_it_ends_before_it_starts_anything(environment: dict[str
     assert "MongoDB and Kafka start" not in said
 
 
+@pytest.mark.slow
 def test_local_takes_a_model_of_a_server_on_this_machine_and_forms_memory_with_it(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -342,6 +346,7 @@ async def test_a_conversation_of_ones_own_is_formed_without_people_or_expectatio
     assert outcome.verdict is None
 
 
+@pytest.mark.slow
 async def test_a_demo_after_one_that_was_kept_begins_anew(
     settings: Settings, servers: TestServers, small: Conversation, tmp_path: Path
 ) -> None:
@@ -386,6 +391,7 @@ async def test_a_system_that_ends_is_shown_with_what_it_said(
         await played(settings, servers, small)
 
 
+@pytest.mark.slow
 async def test_messages_that_never_arrive_are_missing(
     settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +405,7 @@ async def test_messages_that_never_arrive_are_missing(
     assert not outcome.finished
 
 
+@pytest.mark.slow
 async def test_it_gives_up_where_no_model_answers(
     settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,6 +426,7 @@ async def test_it_gives_up_where_no_model_answers(
     assert outcome.progress.total.failed >= 1
 
 
+@pytest.mark.slow
 async def test_watermarks_and_failed_calls_are_no_progress_and_answers_are(
     settings: Settings, database: AsyncDatabase[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from pymongo import MongoClient
 
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.models.catalogue import provider_name
+from tests.integration.system.commands import ended
 from tests.model_server.serving import model_server_process
 from tests.servers import Namespace, TestServers
 
@@ -41,17 +42,8 @@ def eden(
     folder: Path, environment: Mapping[str, str], *words: str, seconds: float = 60.0
 ) -> tuple[int, list[str]]:
     """The exit code, and the lines on standard error that are no log lines."""
-    done = subprocess.run(
-        [EDEN, *words],
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=seconds,
-    )
-    return done.returncode, [one for one in done.stderr.splitlines() if not one.startswith("{")]
+    code, _, errors = ended(folder, environment, *words, seconds=seconds)
+    return code, [one for one in errors.splitlines() if not one.startswith("{")]
 
 
 def said(
@@ -135,18 +127,13 @@ def test_a_mistake_in_the_settings_file_names_the_file(tmp_path: Path, environme
     assert "line 1" in what
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("facts", "--since"), ("dead", "list", "--since"), ("search", "x", "--as-of"), ("tap", "x", "--until")],
-)
-def test_a_time_that_is_none_is_refused_with_an_example(
-    words: tuple[str, ...], tmp_path: Path, environment: Environment
-) -> None:
-    code, lines = eden(tmp_path, environment, *words, "yesterday")
-    text = " ".join(" ".join(lines).replace("│", " ").split())
-    assert code == 2
-    assert f"'{words[-1]}'" in text
-    assert "'yesterday' is not a time; give an ISO date or time, as 2026-01-31" in text
+def test_a_time_that_is_none_is_refused_with_an_example(tmp_path: Path, environment: Environment) -> None:
+    for words in ("facts --since", "dead list --since", "search x --as-of", "tap x --until"):
+        code, lines = eden(tmp_path, environment, *words.split(), "yesterday")
+        text = " ".join(" ".join(lines).replace("│", " ").split())
+        assert code == 2
+        assert f"'{words.split()[-1]}'" in text
+        assert "'yesterday' is not a time; give an ISO date or time, as 2026-01-31" in text
 
 
 def test_reading_again_what_is_yet_to_come_is_refused(tmp_path: Path, environment: Environment) -> None:
@@ -161,11 +148,8 @@ def test_an_amount_below_nothing_is_refused(tmp_path: Path, environment: Environ
     assert "from 0" in hint
 
 
-@pytest.mark.parametrize("words", [("groups", "restart", "eden.usage"), ("dead", "drop")])
-def test_a_question_that_nobody_can_answer_names_the_option(
-    words: tuple[str, ...], tmp_path: Path, environment: Environment
-) -> None:
-    code, lines = eden(tmp_path, environment, *words)
+def test_a_question_that_nobody_can_answer_names_the_option(tmp_path: Path, environment: Environment) -> None:
+    code, lines = eden(tmp_path, environment, "dead", "drop")
     assert (code, lines[-2:]) == (
         2,
         ["this needs a confirmation, and standard input is no terminal", "Give --yes to skip the question."],
@@ -175,23 +159,12 @@ def test_a_question_that_nobody_can_answer_names_the_option(
 def test_add_says_what_the_rules_leave_and_shows_no_encoded_id(
     tmp_path: Path, environment: Environment
 ) -> None:
-    done = {
-        texts: subprocess.run(
-            [EDEN, "add", *texts, "--user", "ada"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
+    (_, first, formed), (_, second, left) = [
+        ended(tmp_path, environment, "add", *texts, "--user", "ada")
         for texts in (("I live in Lima.",), ("I live in Lima.", "Hm, well."))
-    }
-    assert [one.stdout for one in done.values()] == [
-        "asked: `eden run` forms 1 text into memory of user ada\n",
-        "asked: `eden run` forms 2 texts into memory of user ada\n",
     ]
-    formed, left = (one.stderr for one in done.values())
+    assert first == "asked: `eden run` forms 1 text into memory of user ada\n"
+    assert second == "asked: `eden run` forms 2 texts into memory of user ada\n"
     assert formed == ""
     assert "find nothing to remember in 1 of them" in left
     assert "EDEN_LLM" in left
@@ -264,12 +237,9 @@ def test_a_silent_mongodb_is_said_sooner_than_a_process_would_give_it_up(
     assert seconds("") < seconds("serverSelectionTimeoutMS=9000&connectTimeoutMS=8000")
 
 
-@pytest.mark.parametrize("words", [("topics", "diff"), ("cost", "memory", "user:s.default:s.ada")])
-def test_a_silent_kafka_is_said_soon(
-    words: tuple[str, ...], silent: str, tmp_path: Path, environment: Environment
-) -> None:
+def test_a_silent_kafka_is_said_soon(silent: str, tmp_path: Path, environment: Environment) -> None:
     away = {**environment, "EDEN_KAFKA_BOOTSTRAP": silent}
-    code, lines = eden(tmp_path, away, *words, seconds=AWAY_SECONDS)
+    code, lines = eden(tmp_path, away, "topics", "diff", seconds=AWAY_SECONDS)
     assert code == 1
     assert len(lines) == 2, lines
     assert lines[0].startswith("Kafka ")
@@ -287,24 +257,17 @@ def test_eden_run_says_once_which_server_it_waits_for_and_then_ends(
         "Kafka": {"EDEN_KAFKA_BOOTSTRAP": nobody},
         "MongoDB": {"EDEN_MONGODB_URI": f"mongodb://user:{PASSWORD}@{nobody}/?serverSelectionTimeoutMS=4000"},
     }
-    subprocess.run([EDEN, "setup"], cwd=tmp_path, env=environment, check=True, capture_output=True)
-    done = subprocess.run(
-        [EDEN, "run"],
-        cwd=tmp_path,
-        env={**environment, **away[name], "EDEN_RUN_START_SECONDS": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    lines = done.stderr.splitlines()
+    assert eden(tmp_path, environment, "setup")[0] == 0
+    alone = {**environment, **away[name], "EDEN_RUN_START_SECONDS": "3"}
+    code, _, errors = ended(tmp_path, alone, "run")
+    lines = errors.splitlines()
     logged = [json.loads(line)["event"] for line in lines if line.startswith("{")]
     waited = [line for line in logged if line.startswith(f"{name} at {nobody} does not answer")]
     assert 1 <= len(waited) <= 2
     assert all("check EDEN_" in line and "`eden up`" in line for line in waited)
     what, hint = (line for line in lines if not line.startswith("{"))
     assert what.startswith(f"{name} at {nobody} does not answer: ")
-    assert (done.returncode, PASSWORD in done.stderr) == (1, False)
+    assert (code, PASSWORD in errors) == (1, False)
     assert hint.startswith("Check EDEN_")
 
 
@@ -335,18 +298,10 @@ def until_in(log: Path, words: str) -> None:
 
 def test_doctor_says_soon_that_both_are_silent(silent: str, tmp_path: Path, environment: Environment) -> None:
     away = {**environment, "EDEN_MONGODB_URI": f"mongodb://{silent}/", "EDEN_KAFKA_BOOTSTRAP": silent}
-    done = subprocess.run(
-        [EDEN, "doctor"],
-        cwd=tmp_path,
-        env=away,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=AWAY_SECONDS,
-    )
-    assert done.returncode == 1
-    assert "2 to put right" in " ".join(done.stdout.split())
-    assert not done.stderr
+    code, shown, errors = ended(tmp_path, away, "doctor", seconds=AWAY_SECONDS)
+    assert code == 1
+    assert "2 to put right" in " ".join(shown.split())
+    assert not errors
 
 
 @pytest.fixture(scope="module")
@@ -372,24 +327,18 @@ def _as_user(server: LocalMongo, user: str, password: str = PASSWORD) -> str:
     return server.endpoint.replace("://", f"://{user}:{password}@")
 
 
-@pytest.mark.parametrize("command", ["facts", "run", "serve"])
-def test_a_wrong_password_is_said(
-    command: str, guarded: LocalMongo, tmp_path: Path, environment: Environment
-) -> None:
+def test_a_wrong_password_is_said(guarded: LocalMongo, tmp_path: Path, environment: Environment) -> None:
     wrong = {**environment, "EDEN_MONGODB_URI": _as_user(guarded, "weak", "another-password")}
-    code, what, hint = said(tmp_path, wrong, command)
-    assert (code, what) == (1, "MongoDB does not accept the user name or the password")
-    assert "EDEN_MONGODB_URI" in hint
+    for command in ("facts", "run", "serve"):
+        code, what, hint = said(tmp_path, wrong, command)
+        assert (code, what) == (1, "MongoDB does not accept the user name or the password")
+        assert "EDEN_MONGODB_URI" in hint
 
 
-@pytest.mark.parametrize(
-    "words", [("facts",), ("setup",), ("serve",), ("add", "x", "--user", "ada"), ("budget", "set", "5")]
-)
-def test_missing_rights_are_said(
-    words: tuple[str, ...], guarded: LocalMongo, tmp_path: Path, environment: Environment
-) -> None:
+def test_missing_rights_are_said(guarded: LocalMongo, tmp_path: Path, environment: Environment) -> None:
     weak = {**environment, "EDEN_MONGODB_URI": _as_user(guarded, "weak")}
-    code, what, hint = said(tmp_path, weak, *words)
-    assert code == 1
-    assert what.startswith("MongoDB refuses: not authorized on ")
-    assert "eden doctor --rights" in hint
+    for words in ("facts", "setup", "serve", "add x --user ada", "budget set 5"):
+        code, what, hint = said(tmp_path, weak, *words.split())
+        assert code == 1
+        assert what.startswith("MongoDB refuses: not authorized on ")
+        assert "eden doctor --rights" in hint

@@ -119,6 +119,7 @@ async def said(settings: KafkaSettings, bootstrap: str, topic: str) -> bytes:
         return (await consumer.getone()).value
 
 
+@pytest.mark.slow
 async def test_kafka_is_reached_with_tokens_of_an_endpoint(kafka: LocalKafka, endpoint: str) -> None:
     assert await said(by_endpoint(endpoint), kafka.endpoint, "by-endpoint") == b"hello"
     assert TokenEndpoint.asked[-1]["scope"] == ["kafka"]

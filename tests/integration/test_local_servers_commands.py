@@ -72,6 +72,7 @@ def test_up_status_and_down_tell_what_they_did(folder: Path) -> None:
     assert pids_with(folder) == []
 
 
+@pytest.mark.slow
 def test_two_ups_at_once_start_each_server_once(folder: Path) -> None:
     both = [subprocess.Popen([sys.executable, "-c", UP], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [up.communicate(timeout=120)[0] for up in both]

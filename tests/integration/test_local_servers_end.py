@@ -48,7 +48,13 @@ def started(folder: Path, jars: Path, how: str) -> tuple["subprocess.Popen[bytes
     return starter, pids
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="kill -9"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
+    ],
+)
 def test_servers_end_with_the_process_group_that_started_them(
     folder: Path, jars_folder: Path, number: signal.Signals
 ) -> None:

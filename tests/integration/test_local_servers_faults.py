@@ -217,6 +217,7 @@ def test_a_server_that_dies_at_its_start_is_told_with_the_end_of_its_log(
     assert not broken.running
 
 
+@pytest.mark.slow
 def test_a_half_formatted_or_removed_log_folder_is_formatted_anew(tmp_path: Path, jars_folder: Path) -> None:
     kafka = LocalKafka(tmp_path, jars_folder=jars_folder)
     (tmp_path / "data").mkdir()
@@ -229,6 +230,7 @@ def test_a_half_formatted_or_removed_log_folder_is_formatted_anew(tmp_path: Path
     kafka.stop()
 
 
+@pytest.mark.slow
 def test_a_log_folder_that_cannot_be_formatted_is_told_and_not_taken_for_formatted(
     tmp_path: Path, jars_folder: Path
 ) -> None:
@@ -250,6 +252,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server_type", [LocalMongo, LocalKafka])
 def test_a_full_disk_is_told_and_the_data_is_there_once_there_is_room(
     server_type: type[ServerInFolder], small_disk: Path, jars_folder: Path

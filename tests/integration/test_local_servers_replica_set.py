@@ -25,6 +25,7 @@ def client(replica_set: LocalReplicaSet) -> Generator[MongoClient[dict[str, Any]
         yield client
 
 
+@pytest.mark.slow
 def test_a_step_down_elects_another_primary(
     replica_set: LocalReplicaSet, client: MongoClient[dict[str, Any]]
 ) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from eden_memory.errors import Conflict
-from eden_memory.operations.long_reads import LongRead
+from eden_memory.operations.operator_calls import LongRead
 
 
 async def test_who_comes_meanwhile_is_refused_at_once_and_let_in_afterwards() -> None:

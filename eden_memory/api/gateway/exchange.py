@@ -202,7 +202,7 @@ class Exchange:
         if not who.shows or chat.asked.top_k == 0:
             return await chat.computed(chat.forwarded), b"[]" if tells else None
         message = await chat.computed(partial(last_user_text, chat.messages))
-        found = await self._remembering.of(who, chat.asked, message)
+        found = await self._remembering.of(who, chat.asked, message, tells=tells)
         body = await chat.computed(partial(chat.forwarded, *found.text))
         return body, found.hits if tells else None
 

@@ -90,8 +90,10 @@ class Remembering:
         self._agents, self._clock = memory, clock
         self._settings, self._gateway, self._memory = settings, settings.gateway, settings.memory
 
-    async def of(self, who: ChatAccess, asked: MemoryOptions, message: str) -> Remembered:
-        """Return the memory for a turn whose last message of the user is `message`."""
+    async def of(
+        self, who: ChatAccess, asked: MemoryOptions, message: str, *, tells: bool = True
+    ) -> Remembered:
+        """Return the memory for a turn whose last message of the user is `message`; `tells`: with its hits."""
         service = self._agents.agent(who.agent)
         whose = [who, who.of_global] if who.reads_global else [who]
         contexts = [
@@ -100,7 +102,9 @@ class Remembering:
         ]
         searches: list[asyncio.Future[Found]] = []
         for one in whose:  # one behind the other: the second finds its vector in the first one's cache
-            search = self._search(service, one, asked, message, searches[-1] if searches else None)
+            search = self._search(
+                service, one, asked, message, searches[-1] if searches else None, tells=tells
+            )
             searches.append(asyncio.ensure_future(search))
         try:
             await asyncio.wait((*contexts, *searches), timeout=self._gateway.memory_seconds)
@@ -129,6 +133,8 @@ class Remembering:
         asked: MemoryOptions,
         message: str,
         behind: asyncio.Future[Found] | None = None,
+        *,
+        tells: bool,
     ) -> Found:
         """Search, without facts that are hardly related, or less relevant than the caller asks for."""
         if not message or not asked.top_k or (by := self._memory.recalls_by) is None:
@@ -144,11 +150,14 @@ class Remembering:
                 search_type=by,
                 scopes=who.scopes,
                 related=asked.score_threshold is None,
+                as_context=True,
                 recency_weight=asked.recency_weight,
             )
         except NotShown:
             return Found()
         facts = [fact for fact in report.facts if fact.relevance >= (asked.score_threshold or 0.0)]
+        if not tells:
+            return Found(facts)
         return Found(facts, report.unformed, await self._agents.origins(facts) if facts else {})
 
     def _put_together(self, contexts: Sequence[str], found: Found) -> Remembered:

@@ -71,6 +71,7 @@ class Target:
     """The target of a change, as stored; `scope` None: a message, session or user of the application."""
 
     name: str
+    """For people."""
     text: str | None
     version: int | None
     scope: Scope | None
@@ -194,8 +195,12 @@ async def _found(here: Visit, place: ChangePlace) -> Target:
         case "blob":
             return await _blob(here, place)
         case _:
-            back = here.link("agent", session=None, user=None)
-            return Target(f"{place.what} {place.id}", None, None, None, back)
+            kind, name = place.what, place.id
+            if kind != "message":
+                target = await here.doors.memory.ids.typed(kind, place.id)
+                await here.names.learn(kind, [target])
+                name = here.names.of(kind, target)
+            return Target(f"{kind} {name}", None, None, None, here.link("agent", session=None, user=None))
 
 
 def _demand_standing(place: ChangePlace, *, retired: bool) -> None:
@@ -206,7 +211,7 @@ def _demand_standing(place: ChangePlace, *, retired: bool) -> None:
 def _memory(here: Visit, found: FactView | ReflectionView, page: str) -> Target:
     name = found.fact_id if isinstance(found, FactView) else found.reflection_id
     back = here.link(page, id=name)
-    return Target(f"{page} {name}", found.content, found.version, found.scope, back, found.private)
+    return Target(page, found.content, found.version, found.scope, back, found.private)
 
 
 async def _blob(here: Visit, place: ChangePlace) -> Target:
@@ -214,10 +219,10 @@ async def _blob(here: Visit, place: ChangePlace) -> Target:
     blob = next(iter(await opened.browsing.blobs(here.asker, opened.view, Filters())), None)
     back = opened.link("scope")
     if blob is not None:
-        name = f"version {blob.version} of the blob of {place.id}"
+        name = f"version {blob.version} of the blob of {opened.scope.kind} {opened.name}"
         return Target(name, _text_of(blob, place), blob.version, opened.scope, back)
     if place.act == "pin":
-        return Target(f"the blob of {place.id}", None, None, opened.scope, back)
+        return Target(f"the blob of {opened.scope.kind} {opened.name}", None, None, opened.scope, back)
     raise NotFound("there is no such blob here")
 
 

@@ -64,8 +64,8 @@ async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Resp
         place = place.model_copy(update={"user": min(caller.users)})
     here = await visit(request, place)
     page = await _page(here, place)
-    labels = await _labels(Labels(here.doors.memory.source, here.readers.settings), here, page)
-    rows = [(item, labels.get(_id(item.scope), ""), await _link(here, item.scope)) for item in page.items]
+    await here.names.learn_of(item.scope for item in page.items)
+    rows = [(item, await _link(here, item.scope)) for item in page.items]
     return here.render(
         "agent.html",
         kinds=LISTED,
@@ -73,7 +73,6 @@ async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Resp
         find=place.find,
         rows=rows,
         cursor=page.cursor,
-        labels=labels,
     )
 
 
@@ -131,9 +130,11 @@ async def _reaches(here: Visit, scope: Scope) -> bool:
 
 async def _link(here: Visit, scope: Scope) -> str:
     """Return the address of a scope's page; a group's memory is seen as one of its members sees it."""
+    if scope.kind == "user":
+        return here.scope_link(scope, "person")
     if scope.kind != "group" or here.user is not None or here.session is not None:
         return here.scope_link(scope)
-    asker = await asker_of(scope, Labels(here.doors.memory.source, here.readers.settings))
+    asker = await asker_of(scope, here.names.labels)
     return here.scope_link(scope, user=asker.user_id, session=asker.session_id)
 
 
@@ -144,18 +145,6 @@ async def asker_of(scope: Scope, labels: Labels) -> Asker:
     if (member := await labels.member_of(scope.group_id)) is not None:
         return Asker(scope.agent_id, None, member)
     return Asker(scope.agent_id, await labels.session_of(scope.group_id))
-
-
-async def _labels(labels: Labels, here: Visit, page: Page[ListedScope]) -> dict[str, str]:
-    """Return the names of the agent and of what is listed."""
-    kind = page.items[0].scope.kind if page.items else None
-    ids = [_id(item.scope) for item in page.items]
-    of_page = await labels.of(kind, ids) if kind in ("user", "session", "group") else {}
-    return of_page | await labels.of("agent", [here.agent])
-
-
-def _id(scope: Scope) -> str:
-    return scope.user_id or scope.session_id or scope.group_id or scope.shard or scope.agent_id
 
 
 PAUSE_SECONDS = 2.0

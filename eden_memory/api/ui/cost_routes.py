@@ -1,6 +1,7 @@
 """`/ui`, `/ui/costs`: what was remembered lately, how memory stands, and what models cost by day, stage, model, …"""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,16 +12,16 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.access.admission_store import Caller, only_id
-from eden_memory.api.http.doors import Doors, doors_of
+from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.browsing_routes import asker_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.memory_routes import pending_lines
-from eden_memory.api.ui.pages import bar_plot, plain_id, render
-from eden_memory.api.ui.visiting import address, demand_to_read_all
+from eden_memory.api.ui.pages import bar_plot, growth_plots, render
+from eden_memory.api.ui.visiting import KnownNames, address, demand_to_read_all
 from eden_memory.app.readers import Readers
-from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import EdenError
 from eden_memory.memory.browsing_store import ScopeLists
+from eden_memory.memory.growth_store import GrowthCounts
 from eden_memory.memory.memory_index_store import count_documents
 from eden_memory.operations.parameters import IdText
 from eden_memory.schemas.documents import RecentFact
@@ -64,10 +65,15 @@ async def overview(request: Request) -> Response:
         MongoControls(database, names),
     )
     lately = UsageQuery(*_days(LATELY), by="day")
+    known = KnownNames(doors, readers)
+    changed = await ScopeLists(database, names).changed_last(LATELY_SCOPES)
+    await known.learn_of(changed)
     return render(
         request,
         "overview.html",
-        remembered=await _remembered_lately(doors, readers),
+        names=known,
+        remembered=await _remembered_lately(readers, known, changed),
+        growth=growth_plots(await GrowthCounts(database, names).of_all(datetime.now(UTC))),
         counts=await count_documents(database, names),
         today=together(await totals.sums(query)),
         plot=await _plot(totals, lately),
@@ -93,9 +99,15 @@ async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Resp
     whose: dict[str, Any] = {"agent_id": agent, "user_id": user}
     first, last = _days(place.days)
     sums = await totals.sums(UsageQuery(first, last, GROUPED[place.by], **whose))
+    known = KnownNames(doors, readers)
+    await known.learn("agent", [agent])
+    await known.learn("user", [user])
+    if place.by in ("agent", "user"):
+        await known.learn(place.by, [group.of for group in sums[:MOST_ROWS]])
     return render(
         request,
         "costs.html",
+        names=known,
         place=place,
         agent=agent,
         user=user,
@@ -113,33 +125,26 @@ class RememberedFact:
 
     fact: RecentFact
     scope: Scope
-    name: str
     href: str
+    whose: str
+    """The address of the scope's page."""
 
 
-async def _remembered_lately(doors: Doors, readers: Readers) -> list[RememberedFact]:
-    """Return the newest facts of the scopes that changed last, as somebody sees them who may."""
-    labels = Labels(doors.memory.source, readers.settings)
-    scopes = await ScopeLists(doors.memory.database, readers.settings.names).changed_last(LATELY_SCOPES)
-    askers = await asyncio.gather(*(asker_of(scope, labels) for scope in scopes))
+async def _remembered_lately(
+    readers: Readers, known: KnownNames, scopes: Sequence[Scope]
+) -> list[RememberedFact]:
+    """Return the newest facts of these scopes, as somebody sees them who may."""
+    askers = await asyncio.gather(*(asker_of(scope, known.labels) for scope in scopes))
     views = await asyncio.gather(*map(readers.contexts.view, askers))
-    ids = [scope.user_id or scope.group_id or scope.agent_id for scope in scopes]
-    kinds: tuple[Literal["agent", "group", "user"], ...] = ("agent", "group", "user")
-    names = {
-        kind: await labels.of(
-            kind, [typed for scope, typed in zip(scopes, ids, strict=True) if scope.kind == kind]
-        )
-        for kind in kinds
-    }
     found: list[RememberedFact] = []
-    for scope, typed, asker, view in zip(scopes, ids, askers, views, strict=True):
-        name = names[scope.kind].get(typed) or plain_id(typed)
+    for scope, asker, view in zip(scopes, askers, views, strict=True):
         who = {"agent": scope.agent_id, "user": asker.user_id, "session": asker.session_id}
+        whose = address("person" if scope.kind == "user" else "scope", **who, key=scope.key)
         facts = (
             fact for seen in view.shown if seen.scope.key == scope.key for fact in seen.snapshot.recent_facts
         )
         found += [
-            RememberedFact(fact, scope, name, address("fact", **who, id=fact.fact_id)) for fact in facts
+            RememberedFact(fact, scope, address("fact", **who, id=fact.fact_id), whose) for fact in facts
         ]
     return sorted(found, key=lambda item: item.fact.formed_at, reverse=True)[:LATELY_FACTS]
 

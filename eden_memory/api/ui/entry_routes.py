@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.access.admission_store import Unknown
 from eden_memory.api.http.doors import doors_of
-from eden_memory.api.ui.inspector_route import COOKIE, PublicPage, form_of, own_page
+from eden_memory.api.ui.inspector_route import COOKIE, AdmittedPage, PublicPage, form_of, own_page
 from eden_memory.api.ui.pages import error_page, render
 
 router = APIRouter(prefix="/ui", route_class=PublicPage)
@@ -71,7 +71,7 @@ async def sign_out() -> Response:
 
 def unknown_page() -> APIRouter:
     """Return the page for addresses under /ui that lead nowhere; to be included last."""
-    last = APIRouter(prefix="/ui", route_class=PublicPage)
+    last = APIRouter(prefix="/ui", route_class=AdmittedPage)
 
     @last.get("/{path:path}")
     async def nowhere(request: Request, path: str) -> Response:

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from eden_memory.api.ui import action_routes, browsing_routes, cost_routes, entry_routes, memory_routes
+from eden_memory.api.ui import (
+    action_routes,
+    browsing_routes,
+    cost_routes,
+    entry_routes,
+    memory_routes,
+    story_routes,
+)
 from eden_memory.errors import needs
 
 ROUTERS = (
@@ -12,6 +19,7 @@ ROUTERS = (
     cost_routes.router,
     browsing_routes.router,
     memory_routes.router,
+    story_routes.router,
     action_routes.router,
 )
 

@@ -15,10 +15,9 @@ from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.pages import render
-from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, demand_to_read_all, visit
+from eden_memory.api.ui.visiting import DOOR, KnownNames, ViewPlace, Visit, demand_to_read_all, visit
 from eden_memory.app.readers import Readers
 from eden_memory.assembly.handlers import window_limits
-from eden_memory.directory.directory_store import Labels
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.limits import MOST_LISTED, MOST_QUERY_CHARACTERS
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
@@ -29,6 +28,7 @@ from eden_memory.operations.parameters import ContextText, Cursor, IdText, Memor
 from eden_memory.operations.table import BY_NAME
 from eden_memory.replay.comparing.report import Run, word_diff
 from eden_memory.schemas.documents import Message
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import SearchReport
 from eden_memory.usage.usage_store import MongoTotals
@@ -96,8 +96,6 @@ class OpenScope:
     scope: Scope
     view: VisibleMemory
     readers: Readers
-    label: str | None
-    """The application's name of its user."""
 
     @property
     def browsing(self) -> Browsing:
@@ -110,9 +108,14 @@ class OpenScope:
         return next(iter(self.view.shown), None)
 
     @property
-    def name(self) -> str | None:
-        """The application's name of its user, group or session."""
-        return self.label or (None if self.stored is None else self.stored.name)
+    def name(self) -> str:
+        """The application's name of its user, group or session; the id where it has none."""
+        return (self.stored and self.stored.name) or self.here.names.of_scope(self.scope)
+
+    @property
+    def person(self) -> str:
+        """The address of its user's page."""
+        return self.here.scope_link(self.scope, "person")
 
     @property
     def may_change(self) -> bool:
@@ -133,10 +136,8 @@ async def open_scope(here: Visit, key: str) -> OpenScope:
         )
     shown = tuple(visible for visible in view.shown if visible.scope.key == key)
     scope = scopes_of(here.asker, view)[key]
-    labels = Labels(here.doors.memory.source, readers.settings)
-    named = {} if scope.user_id is None else await labels.of("user", [scope.user_id])
-    narrowed = replace(view, shown=shown, scope_keys=(key,))
-    return OpenScope(here, scope, narrowed, readers, named.get(scope.user_id or ""))
+    await here.names.learn_of([scope])
+    return OpenScope(here, scope, replace(view, shown=shown, scope_keys=(key,)), readers)
 
 
 @router.get("/scope")
@@ -236,14 +237,14 @@ async def fact(request: Request, place: Annotated[MemoryPlace, Query()]) -> Resp
     """Show a fact: its versions and why, the messages that it rests on, and the contexts that show it."""
     here = await visit(request, place)
     history = await here.service.history(place.id, **here.where)
-    lineage = _lineage(here)
-    return here.render(
-        "fact.html",
-        history=history,
-        fact=history.fact,
-        windows=await lineage.windows(history.fact.sources),
-        contexts=await lineage.contexts(history.fact, here.asker),
-    )
+    lineage = lineage_of(here)
+    windows = await lineage.windows(history.fact.sources)
+    contexts = await lineage.contexts(history.fact, here.asker)
+    await here.names.learn_of([history.fact.scope])
+    await learn_sources(here, history.fact.sources)
+    await here.names.learn("session", (row["session_id"] for row, _ in contexts))
+    await here.names.learn("user", (row["user_id"] for row, _ in contexts))
+    return here.render("fact.html", history=history, fact=history.fact, windows=windows, contexts=contexts)
 
 
 @router.get("/reflection")
@@ -251,7 +252,9 @@ async def reflection(request: Request, place: Annotated[MemoryPlace, Query()]) -
     """Show a reflection, its earlier texts, and the messages that it rests on."""
     here = await visit(request, place)
     found = await here.service.reflection(place.id, **here.where)
-    windows = await _lineage(here).windows(found.sources)
+    windows = await lineage_of(here).windows(found.sources)
+    await here.names.learn_of([found.scope])
+    await learn_sources(here, found.sources)
     return here.render("reflection.html", reflection=found, windows=windows)
 
 
@@ -264,7 +267,14 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
     return here.render("context.html", xml=xml, message=place.message, because=because)
 
 
-def _lineage(here: Visit) -> VisibleLineage:
+async def learn_sources(here: Visit, sources: Sequence[SourceMessage]) -> None:
+    """Look up the names of the messages' sessions and authors."""
+    await here.names.learn("session", (source.session_id for source in sources))
+    await here.names.learn("user", (source.user_id for source in sources))
+
+
+def lineage_of(here: Visit) -> VisibleLineage:
+    """Return the reader of what the visitor may see of messages and their windows."""
     return VisibleLineage(here.doors.memory.database, here.readers.settings.names, here.caller.users)
 
 
@@ -289,9 +299,12 @@ async def windows(request: Request, place: Annotated[WindowsPlace, Query()]) -> 
     lists = WindowLists(doors.memory.database, readers.settings.names)
     found = await _found(lists, place, here)
     totals = MongoTotals(doors.memory.database, readers.settings.names)
+    names = KnownNames(doors, readers) if here is None else here.names
+    await names.learn("session", (window.session_id for window in found))
     return render(
         request,
         "windows.html",
+        names=names,
         visit=here,
         windows=found,
         paid=await totals.of_formations([window.formation_id for window in found]),
@@ -342,6 +355,9 @@ async def shared(request: Request, place: Annotated[ViewPlace, Query()]) -> Resp
     """List what came from users, newest first."""
     here = await _shared_visit(request, place, "read")
     found = await here.service.list_shared(limit=MOST_LISTED)
+    await here.names.learn_of(item.scope for item in found)
+    await here.names.learn("session", (session for item in found for session in item.sessions))
+    await here.names.learn("user", (user for item in found for user in item.users))
     return here.render("shared.html", items=found, full=len(found) == MOST_LISTED)
 
 

@@ -1,5 +1,6 @@
 """`/ui/operator`: lag, dead letters, namespaces and budgets, for operators' keys (`eden serve --operator`)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,7 +12,7 @@ from eden_memory.access.admission_store import Refused
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.pages import budget_plot, render
-from eden_memory.api.ui.visiting import DOOR, address
+from eden_memory.api.ui.visiting import DOOR, KnownNames, address
 from eden_memory.errors import Conflict, Invalid, NotFound, describe
 from eden_memory.kafka.connection import answering
 from eden_memory.kafka.groups import LagReader, LagReading
@@ -26,7 +27,7 @@ from eden_memory.replay.namespaces.switching import refuse_behind, roll_back, sw
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.schemas.documents import DeadLetter, Live
 from eden_memory.stages.dead_letter_store import DeadLetterFilter
-from eden_memory.usage.budget_rules import Per, budget_id, limit_of
+from eden_memory.usage.budget_rules import Per, Spending, budget_id, limit_of
 from eden_memory.usage.budget_store import MongoBudgets
 
 log = LibraryLogger("eden.ui")
@@ -307,7 +308,8 @@ async def budgets(request: Request) -> Response:
         (known, budget_plot(known), address(PAGE, agent=known.agent_id, user=known.user_id, per=known.per))
         for known in (await stored.all()).values()
     ]
-    return render(request, "budgets.html", plots=plots, held=held)
+    names = await _named(request, [known for known, _, _ in plots])
+    return render(request, "budgets.html", plots=plots, held=held, names=names)
 
 
 @router.get("/budget")
@@ -315,7 +317,8 @@ async def budget(request: Request, place: Annotated[BudgetPlace, Query()]) -> Re
     """Ask for the limit of a budget, or of a new one, and say what follows."""
     name = budget_id(*await place.whose(request))
     found = (await _stored(await installation_of(request)).all()).get(name)
-    return render(request, "budget.html", place=place, budget=found, action=address(PAGE))
+    names = await _named(request, [found] if found else [])
+    return render(request, "budget.html", place=place, budget=found, action=address(PAGE), names=names)
 
 
 @router.post("/budget")
@@ -332,6 +335,15 @@ async def decide(request: Request) -> Response:
         await stored.set(*whose, limit_of(form.limit), f"{DOOR}:{request.state.caller.name}")
     log.info("a budget was decided about", by=request.state.caller.name, done=form.act)
     return RedirectResponse(address("operator/budgets"), 303)
+
+
+async def _named(request: Request, budgets: Sequence[Spending]) -> KnownNames:
+    """Return the names of those whose budgets these are."""
+    doors = doors_of(request)
+    names = KnownNames(doors, await doors.memory.current())
+    await names.learn("agent", (budget.agent_id for budget in budgets))
+    await names.learn("user", (budget.user_id for budget in budgets))
+    return names
 
 
 def _stored(at: Installation) -> MongoBudgets:

@@ -16,6 +16,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from eden_memory.memory.growth_store import Growth
 from eden_memory.mongo.ids import TYPED
 from eden_memory.schemas.ids import split
 from eden_memory.usage.budget_rules import Spending
@@ -38,8 +39,12 @@ HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Refe
 
 WIDTH, HEIGHT = 640, 180
 LEFT, BOTTOM, TOP = 56, 22, 12
+SMALL = 320, 120
+"""Width and height of a plot that stands beside others."""
 GAP = 0.25
 """Share of a bar's room that stays empty."""
+FOLDED_CHARACTERS, SHOWN_CHARACTERS = 500, 320
+"""A text of more than the first is folded to the second."""
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -85,6 +90,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = environment.filters
     filters |= {
         "ago": ago,
+        "brief": brief,
         "clock": clock,
         "day": day,
         "moment": moment,
@@ -106,13 +112,25 @@ def moment(at: datetime | None) -> str:
     return "never" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+UNITS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+
+
 def ago(at: datetime) -> str:
-    """Format how long ago a time was, in its largest unit."""
+    """Format how long ago a time was, or how far ahead it is, in its largest unit."""
     seconds = (datetime.now(UTC) - at).total_seconds()
-    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if (number := int(seconds // size)) > 0:
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    for unit, size in UNITS:
+        if (number := int(abs(seconds) // size)) > 0:
+            amount = f"{number} {unit}{'' if number == 1 else 's'}"
+            return f"{amount} ago" if seconds > 0 else f"in {amount}"
     return "just now"
+
+
+def brief(text: str) -> str:
+    """Return the beginning of a long text, cut between words; "" for one that is shown whole."""
+    if len(text) <= FOLDED_CHARACTERS:
+        return ""
+    cut = text[:SHOWN_CHARACTERS]
+    return f"{cut.rsplit(None, 1)[0] if any(map(str.isspace, cut)) else cut} …"
 
 
 def day(at: datetime) -> str:
@@ -180,33 +198,47 @@ class BarPlot:
     base: int = HEIGHT - BOTTOM
 
 
-def bar_plot(amounts: Sequence[tuple[str, Decimal]]) -> BarPlot:
+def bar_plot(amounts: Sequence[tuple[str, Decimal]], size: tuple[int, int] = (WIDTH, HEIGHT)) -> BarPlot:
     """Return the plot of labelled amounts, none of them negative."""
+    width, height = size
+    base = height - BOTTOM
     most = max((amount for _, amount in amounts), default=Decimal(0))
-    room = (WIDTH - LEFT) / max(1, len(amounts))
-    every = max(1, len(amounts) // 6)
-    return BarPlot(
-        tuple(
-            _bar(place, room, label, amount, most, shown=place % every == 0)
-            for place, (label, amount) in enumerate(amounts)
-        ),
-        most,
+    room = (width - LEFT) / max(1, len(amounts))
+    every = max(1, len(amounts) * 100 // width)
+    bars = tuple(
+        Bar(
+            x=round(LEFT + place * room + room * GAP / 2, 1),
+            y=round(base - (tall := float(amount / most) * (base - TOP) if most else 0.0), 1),
+            width=round(room * (1 - GAP), 1),
+            height=round(tall, 1),
+            label=label,
+            amount=amount,
+            shown=place % every == 0,
+        )
+        for place, (label, amount) in enumerate(amounts)
     )
+    return BarPlot(bars, most, width, height, base=base)
 
 
-def _bar(place: int, room: float, label: str, amount: Decimal, most: Decimal, *, shown: bool) -> Bar:
-    base = HEIGHT - BOTTOM
-    height = float(amount / most) * (base - TOP) if most else 0.0
-    x = LEFT + place * room + room * GAP / 2
-    return Bar(
-        round(x, 1),
-        round(base - height, 1),
-        round(room * (1 - GAP), 1),
-        round(height, 1),
-        label,
-        amount,
-        shown,
+@dataclass(frozen=True, slots=True)
+class GrowthPlots:
+    """A plot of each kind of memory."""
+
+    plots: tuple[tuple[str, BarPlot], ...]
+    partial: bool
+
+
+def growth_plots(growth: Growth) -> GrowthPlots:
+    """Return the plots of what was formed a day."""
+    kinds = (
+        ("Facts", growth.facts),
+        ("Reflections", growth.reflections),
+        ("Consolidated texts", growth.texts),
     )
+    plots = (
+        (what, bar_plot([(day, Decimal(count)) for day, count in counts], SMALL)) for what, counts in kinds
+    )
+    return GrowthPlots(tuple(plots), growth.partial)
 
 
 @dataclass(frozen=True, slots=True)

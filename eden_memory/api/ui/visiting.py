@@ -1,5 +1,7 @@
 """An admitted request for pages about an agent, and links that stay with its agent, session and user."""
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -11,8 +13,9 @@ from pydantic import Field
 from eden_memory.access.admission_store import Caller, Refused, Right, only_id
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.http.doors import Doors, Where, doors_of
-from eden_memory.api.ui.pages import render
+from eden_memory.api.ui.pages import plain_id, render
 from eden_memory.app.readers import Readers
+from eden_memory.directory.directory_store import Labelled, Labels
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
 from eden_memory.operations.memory_changes import position_of
 from eden_memory.operations.parameters import IdText
@@ -30,6 +33,39 @@ class ViewPlace(Where):
     """The request that a form has just led to."""
 
 
+class KnownNames:
+    """The application's names of agents, users, sessions and groups, as far as a page has looked them up."""
+
+    def __init__(self, doors: Doors, readers: Readers) -> None:
+        self.labels = Labels(doors.memory.source, readers.settings)
+        self._found: dict[tuple[str, str], str] = {}
+
+    async def learn(self, kind: Labelled, ids: Iterable[str | None]) -> None:
+        """Look up the names of these, where the application's collection of them is mapped; ids typed."""
+        wanted = {typed for typed in ids if typed is not None and (kind, typed) not in self._found}
+        found = await self.labels.of(kind, wanted)
+        self._found |= {(kind, typed): name for typed, name in found.items()}
+
+    async def learn_of(self, scopes: Iterable[Scope]) -> None:
+        """Look up the names of those whose scopes these are."""
+        scopes = tuple(scopes)
+        await asyncio.gather(
+            self.learn("agent", (scope.agent_id for scope in scopes)),
+            self.learn("group", (scope.group_id for scope in scopes)),
+            self.learn("user", (scope.user_id for scope in scopes)),
+            self.learn("session", (scope.session_id for scope in scopes)),
+        )
+
+    def of(self, kind: str, typed: str | None) -> str:
+        """Return a name; the id as the application writes it, if none is known."""
+        return self._found.get((kind, typed or "")) or plain_id(typed)
+
+    def of_scope(self, scope: Scope) -> str:
+        """Return the name of a scope's user, session, group, shard or agent."""
+        typed = scope.user_id or scope.session_id or scope.group_id or scope.agent_id
+        return scope.shard or self.of(scope.kind, typed)
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """An admitted request; ids typed."""
@@ -42,6 +78,7 @@ class Visit:
     view: VisibleMemory
     """The memory that may be seen here, as it was stored when the request came."""
     readers: Readers
+    names: KnownNames
     asked: str | None = None
 
     @property
@@ -99,7 +136,7 @@ class Visit:
 
     def render(self, template: str, **values: Any) -> HTMLResponse:
         """Return a page of this visit."""
-        return render(self.request, template, visit=self, **values)
+        return render(self.request, template, visit=self, names=self.names, **values)
 
 
 def demand_to_read_all(caller: Caller) -> None:
@@ -124,5 +161,13 @@ async def visit(request: Request, place: ViewPlace, right: Right = "read", *, ne
     where = Where(session=place.session, user=place.user or only_id(caller.users))
     call = await doors.enter(request, right, place.agent, where, DOOR, new=new)
     asked, readers = call.asked, await doors.memory.current()
-    view = await readers.contexts.view(asked)
-    return Visit(request, call, asked.agent_id, asked.session_id, asked.user_id, view, readers, place.asked)
+    names = KnownNames(doors, readers)
+    view, *_ = await asyncio.gather(
+        readers.contexts.view(asked),
+        names.learn("agent", [asked.agent_id]),
+        names.learn("session", [asked.session_id]),
+        names.learn("user", [asked.user_id]),
+    )
+    return Visit(
+        request, call, asked.agent_id, asked.session_id, asked.user_id, view, readers, names, place.asked
+    )

@@ -289,3 +289,18 @@ unpin = _command(
     eden unpin user:s.support:s.ada "Never call Ada before nine." --user ada --agent support
     """,
 )
+audit = _command(
+    "audit",
+    shown.audit,
+    """Count facts that memory would be better without, with examples; retire all of one kind.
+
+    Facts of one agent, or with --all-agents of all; with --user of that user alone. What was retired is active again
+    after the undo that the command names.
+
+    Examples:
+
+    eden audit --all-agents
+
+    eden audit --user ada --retire near_duplicate
+    """,
+)

@@ -19,6 +19,7 @@ from eden_memory.memory.memory_views import (
     ReflectionView,
     ScopeStats,
 )
+from eden_memory.operations.audit_calls import Audited
 from eden_memory.operations.parameters import Requested
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import FoundMessage, SearchReport
@@ -192,3 +193,25 @@ def _step(step: ExplainedStep) -> Text:
     text = terminal.as_written(step.told) if step.what == "message" else step.told
     told = Text.assemble((step.what, "cyan"), " ", tables.line(text), (at, "dim"))
     return told if step.id is None else told.append(f"  {terminal.as_written(step.id)}", style="dim")
+
+
+def audit(found: Audited, user: str | None) -> None:
+    """Show the share of each kind, with its examples."""
+    del user
+    rows: list[tuple[str, ...]] = []
+    for junk in found.kinds:
+        name = junk.kind.replace("_", " ")
+        rows.append((name, f"{junk.count:,}", f"{junk.share:.1%}", "", "", ""))
+        rows += [
+            ("", "", "", tables.line(one.content), tables.line(one.because or ""), one.fact_id)
+            for one in junk.examples
+        ]
+    columns = ("kind", "facts", "share", "example", "because of", "id")
+    tables.show_table(columns, rows, "no facts")
+    typer.echo(
+        f"{found.facts:,} facts, of {found.with_messages:,} of which the messages are stored", err=True
+    )
+    if not found.whole:
+        typer.echo("there are more: a bound was reached", err=True)
+    if found.undo is not None:
+        typer.echo(f"asked to retire {found.retired:,}; undo: eden forget --caused-by import {found.undo}")

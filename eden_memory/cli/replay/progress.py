@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextCol
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:  # commands that show a progress need not load the stages
-    from eden_memory.replay.rebuild.namespace_fill import FillProgress
+    from eden_memory.replay.rebuild.namespace_rebuild import FillProgress
 
 LINE_SECONDS = 5.0
 

@@ -24,7 +24,7 @@ from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import WRITER, beside, half_formed, sweeping_of
-from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
+from eden_memory.replay.rebuild.namespace_rebuild import Counted, silent_writer
 from eden_memory.replay.reform.reform_store import MongoReforms, at_work
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings

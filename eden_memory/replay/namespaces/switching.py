@@ -1,9 +1,14 @@
-"""Make another namespace live: ready in every respect, then one write that all who follow hear of, then edits."""
+"""Make another namespace live: ready in every respect, then one write that all who follow hear of, then edits.
+
+Edits that people asked for and that the live memory does not have yet keep it from being left."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from aiokafka import TopicPartition
@@ -15,18 +20,105 @@ from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.upkeep_store import refuse_another_model
 from eden_memory.models.catalogue import vectors_of
 from eden_memory.names import ORIGINAL, Placement
-from eden_memory.processors.pipeline import FORGETTING, WEBHOOKS
-from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.processors.pipeline import ATLAS_WRITER, CONSOLIDATION, FACT_DEDUP, FORGETTING, WEBHOOKS
+from eden_memory.replay.group_progress import GroupProgress, recorded
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import READY, WRITER, placed, placement_of, unknown
-from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.reform.reform_settings import covers_everything
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.user_edits.reapplying import carry, edits_to_apply
-from eden_memory.replay.user_edits.user_edits import AppliedEdits
-from eden_memory.schemas.documents import Fact, Namespace
+from eden_memory.replay.user_edits.user_edits import PEOPLE, AppliedEdits
+from eden_memory.schemas.documents import Fact, InboxFactCommand, Namespace
+from eden_memory.schemas.events import FactCommanded, MemoryCommanded
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import atlas_list_store as search_indexes
+from eden_memory.stages.outcome_store import MongoLedger
+
+PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+DECIDE: Mapping[str, type[FactCommanded | MemoryCommanded]] = {
+    FACT_DEDUP: FactCommanded,
+    CONSOLIDATION: MemoryCommanded,
+}
+REQUESTS: dict[str, Any] = {"kind": {"$in": ["fact_command", "memory_command"]}}
+
+
+async def pending_edits(at: Installation, of: Placement, seconds: float | None = None) -> str:
+    """Return what keeps edits that were asked for by now from a memory, in words; empty as soon as nothing does.
+
+    Only `eden run` carries them out, and only while the memory's pipeline is live. Waits for `seconds` at most (None:
+    `PATIENCE_SECONDS`), also for what is in the inbox; what then is still there goes to the memory that is live next.
+    """
+    until = asyncio.get_running_loop().time() + (PATIENCE_SECONDS if seconds is None else seconds)
+    inbox = at.source[at.settings.names[InboxFactCommand.COLLECTION]]
+    if asked := [row["_id"] async for row in inbox.find(REQUESTS, {"_id": 1})]:
+        await _none_left(partial(inbox.count_documents, {"_id": {"$in": asked}}), until)
+    for stage, command in DECIDE.items():
+        if left := await _undecided(at, of, stage, command, until):
+            return f"{left:,} changes that people asked for wait for {stage}"
+    if left := await _unwritten(at, of, until):
+        return f"changes on {left:,} offsets of its topics are not written yet"
+    return ""
+
+
+async def _none_left(count: Callable[[], Awaitable[int]], until: float) -> int:
+    """Return what is left at `until`, or 0 as soon as nothing is."""
+    while left := await count():
+        if asyncio.get_running_loop().time() > until:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command behind the committed offset of the stage that decides it."""
+
+    place: TopicPartition
+    offset: int
+    event_id: str
+
+
+async def _undecided(
+    at: Installation,
+    of: Placement,
+    stage: str,
+    command: type[FactCommanded | MemoryCommanded],
+    until: float,
+) -> int:
+    topics = at.topics(of)
+    group, topic = topics.group(stage), topics.topic_of(command)
+    ledger = MongoLedger(at.database, at.settings.placed(of).names)
+    async with GroupProgress(at.kafka, {group: [topic]}) as progress:
+        waiting = await _commands(at, topic, await progress.committed(group))
+
+        async def left() -> int:
+            reached = await progress.committed(group)
+            behind_it = [found for found in waiting if reached.get(found.place, 0) <= found.offset]
+            names = [found.event_id for found in behind_it]
+            return len(names) - len(await ledger.decided(stage, names))
+
+        return await _none_left(left, until) if waiting else 0
+
+
+async def _commands(at: Installation, topic: str, since: Mapping[TopicPartition, int]) -> Sequence[_Command]:
+    """Return the commands of people from these offsets on."""
+    found: list[_Command] = []
+    async with aclosing(recorded(at.kafka, topic, since)) as batches:
+        async for batch in batches:
+            for event, envelope, record in batch:
+                if isinstance(event, FactCommanded | MemoryCommanded) and event.by in PEOPLE:
+                    place = TopicPartition(record.topic, record.partition)
+                    found.append(_Command(place, record.offset, envelope.id))
+    return found
+
+
+async def _unwritten(at: Installation, of: Placement, until: float) -> int:
+    topics = at.topics(of)
+    read = {topics.group(ATLAS_WRITER): topics.read_by(ATLAS_WRITER)}
+    async with GroupProgress(at.kafka, read) as progress:
+        return await _none_left(partial(progress.behind, await progress.ends()), until)
+
 
 LEVEL_SECONDS = 0.3
 """The writer has what was there this many seconds ago: nothing is left at the moment of the switch."""
@@ -34,8 +126,6 @@ LEVEL_SECONDS = 0.3
 BUSY_SECONDS, BUSY_LEVEL_SECONDS = 10.0, 2.0
 """Where new records come all the time it is never quite so: after these seconds, this much is let pass."""
 
-PATIENCE_SECONDS = 30.0
-LOOK_SECONDS = 0.1
 INDEX_SECONDS = 600.0
 
 

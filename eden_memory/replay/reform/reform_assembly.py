@@ -24,8 +24,7 @@ from eden_memory.models.stored_answers import AnswerStore
 from eden_memory.names import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
-from eden_memory.replay.reform.feeding import Feeding, ReformCap
-from eden_memory.replay.reform.reform_calls import CountedReuse, InterceptingPublisher
+from eden_memory.replay.reform.feeding import CountedReuse, Feeding, InterceptingPublisher, ReformCap
 from eden_memory.replay.reform.reform_plan import ReformPlan, streams_by_agent
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, takes, with_streams

@@ -32,7 +32,7 @@ from eden_memory.models.catalogue import (
 from eden_memory.models.provider_calls import Tokens
 from eden_memory.models.question import Role
 from eden_memory.mongo.documents import plain
-from eden_memory.replay.recorded_events import recorded
+from eden_memory.replay.group_progress import recorded
 from eden_memory.replay.reform.reform_settings import STREAMS, takes
 from eden_memory.schemas.documents import CountedCall, ReformAsked, ReformCalls
 from eden_memory.schemas.events import FormationRequested

@@ -14,8 +14,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Database
-from eden_memory.replay.reform.feeding import Feeding
-from eden_memory.replay.reform.reform_calls import CountedReuse, InterceptingPublisher
+from eden_memory.replay.reform.feeding import CountedReuse, Feeding, InterceptingPublisher
 from eden_memory.replay.reform.reform_settings import formed_by
 from eden_memory.replay.reform.reform_store import MongoReforms, requested_windows
 from eden_memory.replay.user_edits.reapplying import reapply

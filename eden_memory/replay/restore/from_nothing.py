@@ -27,17 +27,16 @@ from eden_memory.kafka.topics import Topics
 from eden_memory.memory.memory_batch import blob_ended
 from eden_memory.names import Names
 from eden_memory.processors.pipeline import FORGETTING
-from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.group_progress import GroupProgress, recorded
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import WRITER
-from eden_memory.replay.rebuild.namespace_fill import (
+from eden_memory.replay.rebuild.namespace_rebuild import (
     Counted,
     NamespaceFill,
     OnProgress,
     memory_writer,
     silent_writer,
 )
-from eden_memory.replay.recorded_events import recorded
 from eden_memory.replay.restore.restored_backup import NOTED, marks_again, revisions_beyond
 from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore

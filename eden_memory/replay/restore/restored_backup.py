@@ -28,10 +28,9 @@ from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.group_progress import GroupProgress, recorded
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import is_restored
-from eden_memory.replay.recorded_events import recorded
 from eden_memory.replay.restore.restored_store import MongoLost
 from eden_memory.schemas.documents import Context
 from eden_memory.schemas.events import Forgotten, ScopeChanged

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -83,9 +84,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             assert sorted(one["find"] for one in commands.sent) == [
                 "agents",
                 "groups",
-                "memory_sessions",
                 "memory_snapshots",
-                "memory_versions",
                 "sessions",
                 "users",
             ]
@@ -94,6 +93,65 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
             assert commands.sent == []
             assert await service.get_memory_context("one", "ada", force_refresh=True) == first
             assert "memory_snapshots" in [one["find"] for one in commands.sent]
+
+
+async def test_a_cold_read_with_messages_asks_for_nothing_that_concerns_everybody(settings: Settings) -> None:
+    commands = Commands()
+    assert settings.mongodb.uri is not None
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        settings.mongodb.uri.get_secret_value(), event_listeners=[commands]
+    )
+    async with client:
+        kit = Kit(mapped(settings), client)
+        for name in ("one", "two"):
+            await kit.session(name, ["ada"])
+        await kit.put(ADA, blob="Prefers trains.")
+        async with kit.service() as service:
+            await service.ready()
+            async with asyncio.timeout(60):
+                while not service.memory.contexts.cache.hears:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await service.get_memory_context("other", "ada")
+            commands.sent.clear()
+            await service.get_memory_context("one", "ada")
+            sent = sorted(one.get("find") or one["aggregate"] for one in commands.sent)
+            own = ["agents", "groups", "memory_snapshots", "sessions", "users"]
+            messages = ["messages", "messages", "sessions"]
+            assert sent == sorted([*own, *messages])
+
+
+async def test_a_chats_search_reads_nothing_that_its_warm_context_holds(settings: Settings) -> None:
+    commands = Commands()
+    assert settings.mongodb.uri is not None
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        settings.mongodb.uri.get_secret_value(), event_listeners=[commands]
+    )
+    async with client:
+        kit = Kit(mapped(settings), client)
+        await kit.database["agents"].insert_one({"_id": "a"})
+        for name in ("one", "two"):
+            await kit.session(name, ["ada"])
+        await kit.put(ADA, blob="Prefers trains.")
+        said = {"session_id": "two", "user_id": "ada", "role": "user", "content": "We adopted a greyhound."}
+        await client[kit.settings.source_database]["messages"].insert_one(
+            {**said, "created_at": datetime.now(UTC)}
+        )
+        async with kit.service() as service:
+            await service.ready()
+            asked = partial(service.explain_search, "A greyhound?", session="one", user="ada")
+            whole = (await asked()).unformed
+            await until(
+                lambda: service.get_memory_context("one", "ada"),
+                lambda context: "greyhound" in context and service.memory.contexts.cache.hears,
+            )
+
+            async def warm() -> str:
+                commands.sent.clear()
+                found = await asked(as_context=True)
+                assert found.unformed == whole != ()
+                return str([sent.get("find", sent.get("aggregate")) for sent in commands.sent])
+
+            await until(warm, lambda read: read == "[]")
 
 
 async def test_a_sessions_group_is_read_with_the_same_query_in_the_next_one_and_without_a_group_all_of_its_user(

@@ -308,8 +308,12 @@ class History:
         )
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_after_any_history_a_warm_context_is_what_a_fresh_read_finds(kit: Kit, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(0, 25), *(pytest.param(one, 50, marks=pytest.mark.slow) for one in range(2))]
+)
+async def test_after_any_history_a_warm_context_is_what_a_fresh_read_finds(
+    kit: Kit, seed: int, steps: int
+) -> None:
     history, seen, shown = History(kit, seed), list[str](), set[str]()
     for session in SESSIONS:
         await kit.session(session, ["ada"] if session != "shared" else list(USERS))
@@ -321,10 +325,10 @@ async def test_after_any_history_a_warm_context_is_what_a_fresh_read_finds(kit: 
             shown.update(xml for xml in kept if "<Recent>" in xml)
             return kept == [await fresh.get_memory_context(*asker) for asker in ASKERS]
 
-        for _ in range(50):
+        for _ in range(steps):
             seen.append(await history.step())
             await soon(same, f"{seen}")
         await asyncio.sleep(1.2)
         assert await same(), seen
         assert any(is_kept(service, *asker) for asker in ASKERS)
-    assert len(shown) > 5, "there is something to compare"
+    assert len(shown) > 3, "there is something to compare"

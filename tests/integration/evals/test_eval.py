@@ -160,6 +160,7 @@ def plan(out: Path, rows: list[dict[str, Any]], *systems: str) -> EvalPlan:
     return EvalPlan(dataset, systems, out, budgets=(20, 500))
 
 
+@pytest.mark.slow
 async def test_systems_are_compared_and_a_second_run_pays_only_for_what_changed(
     here: Settings, script: Scripted, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ BOAT = "The boat Gaivota is due on 9 March."
 QUESTION = "When is the boat due?"
 
 
+@pytest.mark.slow
 async def test_an_agent_reads_its_context_searches_and_leaves_its_turns(settings: Settings) -> None:
     replies = iter((Reply((), tool_calls=[_search()]), Reply(("On ", "9 March."))))
     async with kit_for(settings) as kit, chat_upstream() as provider:

@@ -61,6 +61,7 @@ async def hooked(event: str, environment: dict[str, str], folder: Path, **fields
         assert out == b""
 
 
+@pytest.mark.slow
 async def test_it_reads_memory_at_the_start_searches_and_leaves_its_turns(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ async def test_what_was_forgotten_here_before_does_not_come_back(
         await eden(other.settings, "rebuild", "again", "--verify")
 
 
+@pytest.mark.slow
 async def test_a_scope_that_holds_something_gets_commands(
     lived: System, elsewhere: Settings, models: Serving, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ async def test_a_scope_that_holds_something_gets_commands(
         await eden(other.settings, "rebuild", "again", "--verify")
 
 
+@pytest.mark.slow
 async def test_a_group_that_holds_something_shares_what_it_gets_and_forgets_it_with_its_author(
     settings: Settings, elsewhere: Settings, models: Serving, tmp_path: Path
 ) -> None:

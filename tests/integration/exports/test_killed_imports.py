@@ -78,6 +78,7 @@ async def test_killed_again_and_again_it_is_whole_in_the_end(
     assert await published(other) == ends, "a further run publishes nothing"
 
 
+@pytest.mark.slow
 async def test_an_installation_without_topics_is_told_what_to_do(
     kit: ReplayKit, elsewhere: Settings, tmp_path: Path
 ) -> None:

@@ -203,6 +203,7 @@ async def test_an_error_of_the_gateway_is_read_by_anthropics_client(chats: Chats
             )
 
 
+@pytest.mark.slow
 async def test_the_example_of_the_vercel_ai_sdk_streams_an_answer_with_memory(
     chats: Chats, session: str, user: str
 ) -> None:

@@ -65,6 +65,7 @@ async def test_a_transaction_of_a_killed_process_is_ended_and_not_waited_for(set
     assert found["of"] == 1
 
 
+@pytest.mark.slow
 async def test_a_transaction_of_a_slow_process_that_lives_is_left_alone(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
     uri, name = settings.mongodb.uri.get_secret_value(), settings.mongodb.database

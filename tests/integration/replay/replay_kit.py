@@ -14,8 +14,7 @@ from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgotten import Mark
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation, installation
-from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, filling
-from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
+from eden_memory.replay.rebuild.namespace_rebuild import NamespaceFill, RebuildVerdict, filling, verify
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope

@@ -16,8 +16,7 @@ from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop, placement_named
 from eden_memory.replay.namespaces.namespace_store import WRITER
-from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.replay.rebuild.namespace_rebuild import verify
+from eden_memory.replay.rebuild.namespace_rebuild import filling, verify
 from eden_memory.replay.reform.reform_store import MongoReforms, neglected
 from eden_memory.settings import Settings
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform
@@ -29,7 +28,7 @@ from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import serving
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 UNCOMMITTED, STOPPED, TRIAL = "may", "june", "trial"
 LITTLE = Decimal("0.000001")
 """No window is formed for it."""

@@ -15,7 +15,7 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.replay.installation import Installation, installation
-from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import filling
 from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.replay.restore.restored_store import MongoLost
 from eden_memory.settings import Settings

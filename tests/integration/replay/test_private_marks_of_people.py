@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.mongo.documents import row_of
 from eden_memory.names import Names
-from eden_memory.replay.user_edits.added_memory import AddedMemoryStore, stands_by_itself
+from eden_memory.replay.user_edits.reapplying import AddedMemoryStore, stands_by_itself
 from eden_memory.schemas.events import MemoryCommandRef
 from eden_memory.schemas.events.reflections import MemoryAction
 from tests.integration.python.stored import ADA, AT, reflection

@@ -13,7 +13,7 @@ from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.namespace_store import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
-from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import filling
 from eden_memory.schemas.documents import DeadLetter
 from eden_memory.stages.controls import MongoControls, Pause
 from tests.chaos.formation_rebuild import compacted
@@ -105,6 +105,7 @@ async def test_a_dropped_namespace_takes_its_own_dead_letters_with_it(kit: Repla
     assert [row["_id"] for row in rows] == [WRITER, "tailer"]
 
 
+@pytest.mark.slow
 async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(kit: ReplayKit) -> None:
     await kit.lived(400, seed=3)
     scopes = await kit.database[PREFIX + "snapshots"].count_documents({})
@@ -123,6 +124,7 @@ async def test_a_rebuild_killed_in_the_middle_is_continued_by_the_same_command(k
     assert shown.rstrip().endswith("equal to live")
 
 
+@pytest.mark.slow
 async def test_a_rebuild_that_is_interrupted_compares_nothing_and_goes_on_later(kit: ReplayKit) -> None:
     await kit.lived(20, seed=6)
     pauses = MongoControls(kit.database, Names(ANEW))

@@ -74,6 +74,7 @@ async def test_unchanged_settings_one_window_at_a_time_cost_nothing_and_change_n
     assert expected(said) == 0
 
 
+@pytest.mark.slow
 async def test_sessions_side_by_side_pay_for_no_extraction_again_and_the_share_kept_is_shown(
     lived: System,
 ) -> None:
@@ -107,6 +108,7 @@ async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
     )
 
 
+@pytest.mark.slow
 async def test_questions_say_that_a_memory_is_worse_before_it_is_switched_to(lived: System) -> None:
     of = {"conversation": "helper"}
     lines: list[dict[str, Any]] = []
@@ -136,6 +138,7 @@ async def test_questions_say_that_a_memory_is_worse_before_it_is_switched_to(liv
     assert "extraction: -1.000" in said.getvalue()
 
 
+@pytest.mark.slow
 async def test_a_users_windows_alone_are_cut_anew_and_hold_every_message_once(lived: System) -> None:
     two = ("windows.messages=2", "windows.least=2")
     ended, said = await reform(lived.settings, "anew", user="ana", rewindow=True, overrides=two)
@@ -153,6 +156,7 @@ async def test_a_users_windows_alone_are_cut_anew_and_hold_every_message_once(li
         await reform(lived.settings, "anew", switch=True)
 
 
+@pytest.mark.slow
 async def test_at_the_cap_it_pauses_and_a_higher_one_goes_on(lived: System) -> None:
     other = ("models.fast=another-model",)
     ended, said = await reform(lived.settings, "capped", overrides=other, cap=CAP, at_once=2)
@@ -175,6 +179,7 @@ async def test_at_the_cap_it_pauses_and_a_higher_one_goes_on(lived: System) -> N
     assert len(again) == len(USERS) * WINDOWS
 
 
+@pytest.mark.slow
 async def test_killed_and_continued_it_pays_only_what_was_in_flight_again(
     lived: System, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ async def active(at: System, settings: Settings) -> set[str]:
     return {row["content"] for row in rows if row["active"]}
 
 
+@pytest.mark.slow
 async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path) -> None:
     await commanded(lived, "edit", TREE, OAK)
     await commanded(lived, "retire", HIVE, None)

@@ -14,7 +14,7 @@ from eden_memory.names import ORIGINAL, Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.pipeline import ATLAS_WRITER, FACT_DEDUP, FORGETTING, WEBHOOKS
 from eden_memory.replay.installation import installation
-from eden_memory.replay.namespaces import pending_edits
+from eden_memory.replay.namespaces import switching
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.reform.namespace_reform import Formed, ReformRequest, ReformStep, Switched
 from eden_memory.replay.reform.namespace_reform import reform as reform_steps
@@ -85,6 +85,7 @@ async def test_what_was_forgotten_before_a_switch_is_gone_at_it_and_what_people_
             assert "0 applied again, 2 there already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_in_it(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,10 +114,11 @@ async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_
         assert "0 applied again, 2 there already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_a_switch_waits_for_what_people_asked_and_a_rollback_says_what_it_leaves(
     settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending_edits, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(switching, "PATIENCE_SECONDS", 2.0)
     async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
         here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
         async with stages(found.settings):

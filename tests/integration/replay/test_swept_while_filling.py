@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.standby_writers import standby_writers
-from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import filling
 from eden_memory.stages.stage import Delivery
 from tests.integration.replay.replay_kit import NAME, ReplayKit, ignored, told
 from tests.integration.stages.harness import running, until

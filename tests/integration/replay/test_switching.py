@@ -25,8 +25,7 @@ from eden_memory.processors import pipeline
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.switching import rollback, switch
-from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.replay.rebuild.namespace_rebuild import verify
+from eden_memory.replay.rebuild.namespace_rebuild import filling, verify
 from eden_memory.settings import Settings
 from tests.integration.replay.replay_kit import ignored
 from tests.integration.system.obedient_model import obey
@@ -161,6 +160,7 @@ class Readers:
             await asyncio.gather(*tasks)
 
 
+@pytest.mark.slow
 async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

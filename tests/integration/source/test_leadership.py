@@ -159,7 +159,8 @@ def on_own_mongod(quick: Settings, own_mongod: LocalMongo) -> Settings:
     return quick.model_copy(update={"mongodb": MongoSettings(**named)})  # pyright: ignore
 
 
-@pytest.mark.parametrize("busy", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [False, True])
 async def test_sigterm_ends_a_leader_in_time_even_while_mongod_is_frozen(
     on_own_mongod: Settings, topics: None, own_mongod: LocalMongo, tmp_path: Path, busy: bool
 ) -> None:
@@ -217,6 +218,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Ge
         server.kill()
 
 
+@pytest.mark.slow
 async def test_sigterm_ends_a_leader_in_time_even_while_kafka_is_frozen(
     quick: Settings, own_kafka: LocalKafka, tmp_path: Path
 ) -> None:

@@ -177,7 +177,7 @@ async def test_killed_at_any_moment_nothing_is_lost_or_doubled(
         for name in documents:
             await app.messages.insert_one({"_id": name, "user": "ann", "messages": []})
         number = 0
-        for life in range(4):
+        for life in range(2):
             async with tailer_process(settings, tmp_path / str(life)) as tailer:
                 await tailer.until_said('"event": "leads"')
                 for _ in range(order.randint(30, 60)):

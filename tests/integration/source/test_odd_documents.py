@@ -103,6 +103,7 @@ async def test_odd_documents_of_the_stream_cost_themselves_alone(chat: Kit) -> N
         assert (len(topic.records), await chat.letters()) == before, "a restart meets none of them again"
 
 
+@pytest.mark.slow
 async def test_odd_documents_are_edited_and_deleted_beside_others(chat: Kit) -> None:
     await chat.kept_before()
     async with chat.topic() as topic, chat.tailing():

@@ -351,6 +351,7 @@ async def _merging(chat: Kit) -> bool:
     return position.get("phase") == "merge" and position.get("read", 0) >= 20
 
 
+@pytest.mark.slow
 async def test_a_merge_that_is_killed_leaves_no_file(
     app: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

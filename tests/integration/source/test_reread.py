@@ -206,6 +206,7 @@ async def _empty(chat: Kit) -> bool:
     return await chat.inbox.count_documents({}) == 0
 
 
+@pytest.mark.slow
 async def test_a_tailer_killed_while_it_reads_again_leaves_the_rest_to_the_next(
     app: Kit, tmp_path: Path
 ) -> None:

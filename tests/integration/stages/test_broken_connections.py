@@ -198,6 +198,7 @@ async def test_the_clients_have_the_tasks_that_are_watched(kit: Bench) -> None:
     assert inspect.iscoroutinefunction(producer.client.close)
 
 
+@pytest.mark.slow
 async def test_a_consumer_whose_closing_is_interrupted_leaves_no_connection(kit: Bench) -> None:
     """Told to stop while it joins again, and told once more while it leaves."""
     for broken_before in (True, False):

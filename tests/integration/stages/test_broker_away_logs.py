@@ -42,6 +42,7 @@ def broker(tmp_path: Path, jars_folder: Path) -> Generator[LocalKafka]:
     server.stop()
 
 
+@pytest.mark.slow
 async def test_a_stopped_broker_does_not_fill_the_log(
     settings: Settings, broker: LocalKafka, tmp_path: Path
 ) -> None:

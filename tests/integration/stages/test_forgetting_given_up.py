@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from eden_memory.names import Placement
+from eden_memory.receipts.receipt import UndoRequest, requests_of
 from eden_memory.receipts.receipt_store import erased_by
-from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 from eden_memory.schemas.ids import encode
 from eden_memory.stages.outcome_store import MongoLedger
 from tests.integration.stages.harness import NOON, Bench

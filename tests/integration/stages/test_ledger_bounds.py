@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
+from eden_memory.housekeeping.consumption_store import LedgerBounds
 from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.windows.trigger_store import WindowTextRetention, readers_of

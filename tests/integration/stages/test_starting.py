@@ -71,7 +71,9 @@ async def says(process: Process, words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("away", "named"), [(MONGODB_AWAY, "MongoDB"), (KAFKA_AWAY, "Kafka")], ids=["MongoDB", "Kafka"]
+    ("away", "named"),
+    [pytest.param(MONGODB_AWAY, "MongoDB", marks=pytest.mark.slow), (KAFKA_AWAY, "Kafka")],
+    ids=["MongoDB", "Kafka"],
 )
 async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
     environment: dict[str, str], away: dict[str, str], named: str
@@ -150,7 +152,7 @@ async def test_it_says_so(environment: dict[str, str], settings: Settings) -> No
 
 @pytest.mark.parametrize(
     ("away", "number"),
-    [(MONGODB_AWAY, signal.SIGTERM), (KAFKA_AWAY, signal.SIGINT)],
+    [(MONGODB_AWAY, signal.SIGTERM), pytest.param(KAFKA_AWAY, signal.SIGINT, marks=pytest.mark.slow)],
     ids=["MongoDB", "Kafka"],
 )
 async def test_a_signal_ends_the_waiting_at_once(

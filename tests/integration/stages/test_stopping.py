@@ -47,11 +47,12 @@ def own_kafka(jars_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ge
 Change = Callable[[LocalKafka], object]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leaves", "returns"),
     [
         (LocalKafka.freeze, LocalKafka.thaw),
-        pytest.param(LocalKafka.kill, LocalKafka.start, marks=pytest.mark.slow),
+        (LocalKafka.kill, LocalKafka.start),
     ],
     ids=["frozen", "gone"],
 )

@@ -64,6 +64,7 @@ async def test_a_go_program_with_the_cloudevents_sdk_holds_the_same(
     assert sum(line.startswith("erased") for line in lines) == len(MEMORY)
 
 
+@pytest.mark.slow
 async def test_a_faststream_program_reads_typed_events_in_its_own_group(
     topics: Writing, settings: Settings
 ) -> None:

@@ -25,6 +25,7 @@ async def _register(address: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, app, ["register", address])
 
 
+@pytest.mark.slow
 async def test_every_version_of_every_event_is_registered_once(registry: str) -> None:
     for _ in range(2):
         result = await _register(registry)

@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import Process
+from collections.abc import Mapping
 from pathlib import Path
 
 from eden_memory.settings import Settings
@@ -52,7 +54,7 @@ async def eden(settings: Settings, *arguments: str, seconds: float = 60.0) -> st
     """What a command says; it must end well."""
     path = await asyncio.to_thread(forked_commands.address)
     answer, asking = await asyncio.open_unix_connection(path)
-    asking.write(json.dumps([arguments, environment(settings)]).encode() + b"\n")
+    asking.write(json.dumps([arguments, environment(settings), os.getcwd(), None]).encode() + b"\n")
     try:
         whole = await asyncio.wait_for(answer.read(), seconds)
     finally:
@@ -60,6 +62,21 @@ async def eden(settings: Settings, *arguments: str, seconds: float = 60.0) -> st
     said, _, code = whole.rpartition(forked_commands.CODE)
     assert code == b"0", whole.decode()
     return said.decode()
+
+
+def ended(
+    folder: Path, environment: Mapping[str, str], *arguments: str, seconds: float = 60.0
+) -> tuple[int, str, str]:
+    """A command that may fail, run in a folder: its exit code, and what is on standard output and error."""
+    errors = folder / "standard-error"
+    request = json.dumps([arguments, dict(environment), str(folder), str(errors)]).encode() + b"\n"
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(seconds)
+        asking.connect(forked_commands.address())
+        asking.sendall(request)
+        with asking.makefile("rb") as answer:
+            said, _, code = answer.read().rpartition(forked_commands.CODE)
+    return int(code), said.decode(), errors.read_text()
 
 
 async def start(settings: Settings, log: Path, *arguments: str) -> Process:

@@ -1,7 +1,8 @@
 """A process that has loaded the whole program, and forks for each command: loading takes longer than most commands.
 
-`python -m tests.integration.system.forked_commands PATH` listens on a Unix socket. A request is one line of JSON, the
-arguments and the environment; the answer is what the command prints, and a last line with its exit code.
+`python -m tests.integration.system.forked_commands PATH` listens on a Unix socket. A request is one line of JSON: the
+arguments, the environment, the folder to run in, and the file for standard error (null: it comes with the rest). The
+answer is what the command prints, and a last line with its exit code.
 """
 
 import atexit
@@ -71,25 +72,27 @@ def serve(path: str) -> None:
 
 def _answer(asked: socket.socket) -> None:
     with asked.makefile("rb") as read:
-        arguments, environment = json.loads(read.readline())
+        arguments, environment, folder, errors = json.loads(read.readline())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     command = os.fork()
     if command == 0:
-        _run(asked.fileno(), arguments, environment)
+        os.chdir(folder)
+        _run(asked.fileno(), errors, arguments, environment)
     _, status = os.waitpid(command, 0)
     asked.sendall(CODE + str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _run(output: int, arguments: Sequence[str], environment: dict[str, str]) -> None:
+def _run(output: int, errors: str | None, arguments: Sequence[str], environment: dict[str, str]) -> None:
     code: object = 1
     try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
-        os.dup2(output, 2)
+        os.dup2(output if errors is None else os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.closerange(3, 256)
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["eden", *arguments]
-        warnings.simplefilter("default")
+        warnings.simplefilter("default" if "PYTHONWARNINGS" in environment else "ignore")
         main()
         code = 0
     except SystemExit as ended:

@@ -148,6 +148,7 @@ async def misread(at: System) -> dict[str, int]:
     return Counter(row["session_id"] for row in rows)
 
 
+@pytest.mark.slow
 async def test_sessions_that_an_earlier_program_took_for_shared_are_read_again(before: System) -> None:
     at, placed = before, before.settings
     _, said = await eden(placed, "status")
@@ -171,6 +172,7 @@ async def test_sessions_that_an_earlier_program_took_for_shared_are_read_again(b
     assert await users_of(at, "s-bot") == ["s.ana"]
 
 
+@pytest.mark.slow
 async def test_a_restored_store_reads_the_answers_by_the_rules_that_hold_now(before: System) -> None:
     at = before
     await restored(at)

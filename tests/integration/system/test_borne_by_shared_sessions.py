@@ -134,7 +134,8 @@ async def share(settings: Settings, mode: SharedSessions, llm: str, *, one_user:
     return found / of
 
 
-@pytest.mark.parametrize("llm", [pytest.param("scripted", marks=pytest.mark.slow), "offline"])
+@pytest.mark.slow
+@pytest.mark.parametrize("llm", ["scripted", "offline"])
 async def test_with_authors_sessions_of_two_keep_most_of_what_one_user_would(
     settings: Settings, llm: str, record_property: Callable[[str, object], None]
 ) -> None:

@@ -260,6 +260,7 @@ class Ahead(datetime):
         return cls.fromtimestamp(at.timestamp(), tz)
 
 
+@pytest.mark.slow
 async def test_a_clock_that_ran_ahead_lets_no_window_over_a_budget(
     priced: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:

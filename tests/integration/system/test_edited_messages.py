@@ -83,8 +83,6 @@ async def test_what_an_edit_takes_out_is_forgotten_everywhere_and_the_rest_is_me
             stored = await running.memory("messages").find_one({"_id": encode_id(names[1])})
             assert f"up to version {stored['edit']['up_to']} is forgotten; formed again in window " in said
             await eden(settings, "rebuild", "again", "--verify")  # exit code 1 if anything differs
-            await eden(settings, "reform", "similar", "--set", "memory.similar=0.8", "--yes")
-            assert await reformed(running, "similar") == [TEA, BOAT]
             one_each = ("--rewindow", "--set", "windows.least=1", "--set", "windows.messages=1")
             await eden(settings, "reform", "cut", *one_each, "--yes")
             assert BOAT in await reformed(running, "cut")

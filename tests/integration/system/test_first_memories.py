@@ -9,6 +9,7 @@ import pytest
 
 from eden_memory import metrics
 from eden_memory.app.system import lag_export
+from eden_memory.observability import lag_export as lag_reading
 from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.settings import Settings
 from tests.integration.system.running_system import System, fast, stages, system, until
@@ -37,8 +38,13 @@ async def exporting(running: System) -> AsyncGenerator[None]:
 
 
 async def test_the_first_memories_are_counted_once(
-    settings: Settings, shared_models: Serving, caplog: pytest.LogCaptureFixture
+    settings: Settings,
+    shared_models: Serving,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(lag_reading, "EVERY_SECONDS", 0.5)
+
     async def said() -> bool:
         return SAID in caplog.text
 

@@ -483,6 +483,7 @@ async def test_a_conversation_is_formed_though_the_import_ended_before_it_reques
             await until(lambda: gives(running.contents("facts"), wanted), "formed")
 
 
+@pytest.mark.slow
 async def test_an_import_that_is_killed_again_and_again_takes_each_item_once(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.model_server.serving import serving
 pytestmark = pytest.mark.servers
 MARK = re.compile(r"Mark-\d+")
 KINDS = {"fact-extraction": "facts", "reflection-extraction": "reflections"}
-SESSIONS, KILLS, ANSWERS = 24, 3, 12
+SESSIONS, KILLS, ANSWERS = 16, 2, 12
 
 
 class Kept:

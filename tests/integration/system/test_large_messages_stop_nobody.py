@@ -59,7 +59,9 @@ async def doors(shared_settings: Settings, shared_models: Serving) -> AsyncGener
 
 
 @pytest.mark.parametrize("size", LARGE)
-@pytest.mark.parametrize("parts", [False, True], ids=["text", "parts"])
+@pytest.mark.parametrize(
+    "parts", [pytest.param(False, id="text", marks=pytest.mark.slow), pytest.param(True, id="parts")]
+)
 async def test_no_door_keeps_the_event_loop(doors: EveryDoor, size: str, parts: bool) -> None:
     for door in _doors(doors, Asker()):
         pauses: list[float] = []

@@ -17,6 +17,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 MAY, JANUARY = NOW - timedelta(days=2), NOW - timedelta(days=140)
 
 
+@pytest.mark.slow
 async def test_a_dead_letter_that_is_retried_late_keeps_its_time_and_overrules_nothing_newer(
     shared: System,
 ) -> None:

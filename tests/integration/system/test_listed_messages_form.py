@@ -1,11 +1,13 @@
 """Documents that list their messages form memory as any others: shown, formed, edited, trimmed, forgotten."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from eden_memory.schemas.documents import MessageLists
 from eden_memory.settings import Settings
+from eden_memory.windows import session_state
 from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import Serving
 
@@ -32,8 +34,9 @@ async def named(at: System, content: str) -> str:
 
 
 async def test_what_lists_say_is_shown_formed_and_forgotten(
-    settings: Settings, shared_models: Serving
+    settings: Settings, shared_models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_state, "STILL", timedelta(seconds=1))
     # the authors of messages are a session's users
     mapped = fast(
         settings, shared_models, messages=PATHS, sessions={"users": "-"}, users={"collection": None}

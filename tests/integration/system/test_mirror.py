@@ -303,6 +303,7 @@ async def _at_rest(mirror: Mirror) -> None:
     await until(same, f"{mirror.texts()} at rest", SECONDS)
 
 
+@pytest.mark.slow
 async def test_a_mirror_killed_at_any_moment_doubles_and_loses_nothing(
     mirror: Mirror, tmp_path: Path
 ) -> None:

@@ -216,6 +216,7 @@ async def test_bad_prompts_hold_up_nobody_and_are_given_up_while_others_succeed(
         assert faults[fault] - earlier <= 3 * 3, "what names the request is not asked again and again"
 
 
+@pytest.mark.slow
 async def test_a_bad_prompt_alone_waits_and_is_formed_once_it_is_answered(
     shared: System, models: Serving
 ) -> None:
@@ -309,6 +310,7 @@ async def test_several_sessions_whose_answers_cannot_be_read_pause_the_stage_and
     assert len(await shared.dead()) == given_up
 
 
+@pytest.mark.slow
 async def test_one_session_whose_answers_can_never_be_read_pauses_nothing(shared: System) -> None:
     given_up, before = len(await shared.dead()), outages()
     session = await shared.session("ulf")
@@ -323,6 +325,7 @@ async def test_one_session_whose_answers_can_never_be_read_pauses_nothing(shared
     assert outages() == before
 
 
+@pytest.mark.slow
 async def test_several_sessions_of_one_user_that_can_never_be_read_are_given_up_and_pause_nothing(
     shared: System,
 ) -> None:

@@ -75,6 +75,7 @@ async def test_status_says_what_closes_a_window_that_has_enough(
     assert "or 10 minutes after its last one (" in said
 
 
+@pytest.mark.slow
 async def test_what_waits_is_counted_by_its_index_and_never_left_out(
     settings: Settings, shared_models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,9 +68,8 @@ def own(settings: Settings, backup: Backup, shared_models: Serving) -> Settings:
     return fast(settings.model_copy(update={"mongodb": mongodb}), shared_models)
 
 
-@pytest.mark.parametrize(
-    "named", [pytest.param(True, marks=pytest.mark.slow), False], ids=["as the page says", "nobody says it"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False], ids=["as the page says", "nobody says it"])
 async def test_what_was_forgotten_since_the_backup_is_nowhere(
     own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path, named: bool
 ) -> None:
@@ -144,6 +143,7 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
             await kill(process)
 
 
+@pytest.mark.slow
 async def test_dead_letters_that_were_forgotten_since_the_backup_are_forgotten_again(
     own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path
 ) -> None:

@@ -117,7 +117,10 @@ async def _windows(one: System) -> dict[str, list[str]]:
     return {name: [ref.message_id for ref in window.messages] for name, window in windows.items()}
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["committed", "all comes again"])
+@pytest.mark.parametrize(
+    "again",
+    [pytest.param(False, id="committed", marks=pytest.mark.slow), pytest.param(True, id="all comes again")],
+)
 async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
     lived: System, asked: list[Asked], again: bool
 ) -> None:
@@ -171,6 +174,7 @@ async def test_what_was_forgotten_before_the_trigger_had_read_it_does_not_come_b
     await _nothing_is_left_of(lived, hidden)
 
 
+@pytest.mark.slow
 async def test_what_was_forgotten_stays_so_when_it_is_edited_after_everything_was_lost(lived: System) -> None:
     async with stages(lived.settings):
         hidden = await lived.told("first", "ann", "fact user: Ann hides her gold.")

@@ -191,6 +191,7 @@ async def test_forgetting_by_the_new_id_erases_at_once(patient: System) -> None:
     assert left[-1] is None, "the text is gone from the topic"
 
 
+@pytest.mark.slow
 async def test_what_is_not_written_again_is_erased_after_the_grace_also_by_its_new_id(
     settings: Settings, shared_models: Serving
 ) -> None:

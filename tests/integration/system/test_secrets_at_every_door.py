@@ -113,8 +113,8 @@ async def told(running: System) -> tuple[Asker, ...]:
 @pytest.mark.parametrize(
     ("mode", "llm"),
     [
-        ("private-session", "scripted"),
-        ("team-authors", "scripted"),
+        pytest.param("private-session", "scripted", marks=pytest.mark.slow),
+        pytest.param("team-authors", "scripted", marks=pytest.mark.slow),
         ("private-authors", "offline"),
         pytest.param("private-authors", "scripted", marks=pytest.mark.slow),
         pytest.param("team-session", "scripted", marks=pytest.mark.slow),

@@ -102,6 +102,7 @@ async def test_further_users_of_a_full_session_are_refused_and_nobody_else(large
     assert len(row["users"]) == MOST_SESSION_USERS
 
 
+@pytest.mark.slow
 async def test_a_session_of_16_mb_of_users_is_given_up_and_its_neighbours_form(large: System) -> None:
     await _join(large, 160_000, fill=True)
     async with stages(large.settings) as large.parts:

@@ -69,6 +69,7 @@ async def _is_listed(one: System, *users: str) -> None:
     await one.source["sessions"].update_one({"_id": CROWD}, {"$set": {"users": list(users)}})
 
 
+@pytest.mark.slow
 async def test_thousands_who_join_leave_small_records_and_see_what_they_heard(crowded: System) -> None:
     windows = await _windows(crowded)
     assert len(windows) > 60

@@ -152,7 +152,7 @@ def counted(how: str) -> float:
     return REGISTRY.get_sample_value("eden_extraction_items_total", labels) or 0.0
 
 
-@pytest.mark.parametrize("gives_in", [True, False])
+@pytest.mark.parametrize("gives_in", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_shards_minimum_is_asked_for_once_more_and_then_counted(
     settings: Settings, gives_in: bool
 ) -> None:
@@ -174,6 +174,7 @@ async def test_a_shards_minimum_is_asked_for_once_more_and_then_counted(
         assert (counted("asked_again"), counted("missing")) == (before[0] + 1, before[1] + (not gives_in))
 
 
+@pytest.mark.slow
 async def test_killed_between_the_two_answers_it_asks_for_the_first_no_second_time(
     settings: Settings, tmp_path: Path
 ) -> None:

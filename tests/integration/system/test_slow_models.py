@@ -49,6 +49,7 @@ async def slow(
         yield running
 
 
+@pytest.mark.slow
 async def test_a_hundred_messages_are_formed_without_a_failed_attempt(slow: System) -> None:
     failed = _failed_attempts()
     sessions = [(await slow.session(f"user-{n}"), f"user-{n}") for n in range(SESSIONS)]

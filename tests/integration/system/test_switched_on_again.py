@@ -36,7 +36,13 @@ async def everything_lost(at: System) -> None:
     await from_nothing(at.settings, Console(quiet=True))
 
 
-@pytest.mark.parametrize("lose", [position_lost, collection_restored, everything_lost])
+@pytest.mark.parametrize(
+    "lose",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (position_lost, collection_restored)),
+        everything_lost,
+    ],
+)
 async def test_what_was_said_while_memory_was_off_is_read_again_and_stays_excluded(
     settings: Settings, shared_models: Serving, lose: Callable[[System], Awaitable[None]]
 ) -> None:

@@ -202,6 +202,7 @@ def quick(settings: Settings) -> Settings:
     return settings.model_copy(update={"run": run})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_what_kills_a_task_of_eden_run_ends_it_with_the_reason(
     settings: Settings,

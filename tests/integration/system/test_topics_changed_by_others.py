@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,13 +21,20 @@ from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
 from tests.awaiting import until
+from tests.integration.system import commands
 from tests.integration.system.commands import kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, system
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
-SESSIONS, GROWN = 12, 12
+SESSIONS, GROWN = 6, 12
+LOOKS_OFTEN = """
+from eden_memory.housekeeping import topics_check
+topics_check.EVERY_SECONDS = 1.0
+from eden_memory.cli.main import main
+main()
+"""
 
 
 @pytest.fixture
@@ -61,8 +69,9 @@ def grow(running: System) -> None:
 
 
 async def test_added_partitions_stop_and_refuse_eden_run_until_they_are_left_unused(
-    idle: System, tmp_path: Path
+    idle: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(commands, "EDEN", (sys.executable, "-c", LOOKS_OFTEN))
     sessions = [await idle.session(f"u{number}") for number in range(SESSIONS)]
     log = tmp_path / "run.log"
     process = await start(idle.settings, log, "run")
@@ -95,6 +104,7 @@ async def test_added_partitions_stop_and_refuse_eden_run_until_they_are_left_unu
         await kill(process)
 
 
+@pytest.mark.slow
 async def test_eden_run_goes_on_while_kafka_refuses_to_delete_consumed_records(
     idle: System, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ async def test_an_import_is_undone_and_another_stays(shared: System) -> None:
     await shared.shows(session, "ole", "oboe", without=["Ursula"])
 
 
+@pytest.mark.slow
 async def test_killed_in_the_middle_it_loses_nothing_and_does_nothing_twice(
     settings: Settings, tmp_path: Path
 ) -> None:

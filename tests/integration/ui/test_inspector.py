@@ -31,6 +31,7 @@ PAGES = (
     "/ui/agent?agent=a&kind=session",
     "/ui/agent?agent=a&kind=shard",
     "/ui/shared?agent=a",
+    f"/ui/person?{ADA_KEY}",
     f"/ui/scope?{ADA_KEY}",
     f"/ui/scope?{ADA_KEY}&version=2",
     f"/ui/scope?agent=a&session=one&key={quote(ONE.key)}",
@@ -51,6 +52,7 @@ PAGES = (
     "/ui/windows",
     "/ui/windows?show=failed",
     "/ui/windows?agent=a&session=one",
+    f"/ui/window?id={quote(FORMATION)}",
     "/ui/costs",
     "/ui/costs?agent=nobody",
     "/ui/operator/lag",
@@ -76,6 +78,10 @@ async def test_from_the_agents_to_a_fact_its_messages_and_the_contexts_that_show
     await page.page.get_by_role("link", name="Ada <b>Byron</b>", exact=False).first.click()
     shown = await text_of(page)
     assert "Ada likes green tea, and lives in Lisbon now." in shown
+    assert "changed 1 time" in shown
+    assert "retired" in shown
+    await page.page.get_by_role("link", name="what each consolidation changed").click()
+    shown = await text_of(page)
     assert "Never call before nine." in shown
     assert await page.page.locator(".diff ins").all_inner_texts() == ["green tea,", "Lisbon now."]
     assert await page.page.locator(".diff del").all_inner_texts() == ["tea", "Lisbon."]
@@ -89,11 +95,13 @@ async def test_from_the_agents_to_a_fact_its_messages_and_the_contexts_that_show
         "Ada works in Porto.",
         "moved <i>for good</i>",
         "I moved to Lisbon.",
-        FORMATION[2:],
+        "Window 1 of Moving to Lisbon",
         "$0.0123",
     ):
         assert said in shown
-    await page.page.get_by_role("link", name="session one, user ada", exact=False).click()
+    await page.page.get_by_role(
+        "link", name="session Moving to Lisbon, user Ada <b>Byron</b>", exact=False
+    ).click()
     assert "<MemoryContext>" in await text_of(page)
 
 
@@ -280,10 +288,10 @@ async def test_what_came_from_users_is_given_back_or_retired(page: Watched, insp
     await page.page.get_by_role("link", name="What came from users").click()
     shown = await text_of(page)
     assert shown.index("Refunds take 14 days.") < shown.index("The fair is in May.")
-    assert "session one · user ada" in shown
+    assert "session Moving to Lisbon · user Ada <b>Byron</b>" in shown
     assert await page.page.get_by_role("button", name="Give to").count() == 1
     for item, button, asks in (
-        ("Refunds", "Give to ada", ("retire", "add")),
+        ("Refunds", "Give to Ada <b>Byron</b>", ("retire", "add")),
         ("The fair", "Retire", ("retire",)),
     ):
         before = {request["_id"] for request in await inbox(inspector.kit)}
@@ -399,10 +407,10 @@ async def test_windows_and_costs_of_all_are_not_for_bound_keys(browser: Browser,
     async with window(browser, inspector.url) as everything:
         await everything.open("/ui/windows")
         shown = await text_of(everything)
-        assert "one/1" in shown
+        assert "window 1 of Moving to Lisbon" in shown
         assert "$0.0123" in shown
         await everything.open("/ui/costs?by=user")
-        assert await everything.page.get_by_role("row", name="ada").count() == 1
+        assert await everything.page.get_by_role("row", name="Ada <b>Byron</b>").count() == 1
         assert await everything.page.locator("svg.plot .bar").count() == 30
         assert everything.wrong == []
     async with window(browser, inspector.url) as bob:

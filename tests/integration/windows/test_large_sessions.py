@@ -45,6 +45,7 @@ async def until_formed(topic: Topic, *sessions: str) -> None:
     await topic.until_true(lambda: all(formed(topic, one) for one in sessions), f"windows of {sessions}")
 
 
+@pytest.mark.slow
 async def test_fifteen_hundred_users_who_join_one_after_the_other_hold_up_nobody(kit: Kit) -> None:
     cold = neighbours(3)
     async with (

@@ -73,6 +73,7 @@ async def test_a_session_with_a_message_that_another_worker_stored_goes_cold(kit
     assert {tuple(names(one)) for one in found} == whole(4)
 
 
+@pytest.mark.slow
 async def test_a_window_of_a_worker_that_was_killed_before_it_published_is_asked_for(
     servers: TestServers, kit: Kit, tmp_path: Path
 ) -> None:

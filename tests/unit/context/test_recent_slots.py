@@ -16,7 +16,7 @@ from eden_memory.settings import Settings
 async def test_no_more_askers_than_the_slots_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
-    async def sessions_of(_: Any, user_id: str, since: datetime) -> dict[str, str]:
+    async def sessions_of(_: Any, user_id: str, since: datetime, **_more: bool) -> dict[str, str]:
         begun.append(user_id)
         await asyncio.Event().wait()
         return {}

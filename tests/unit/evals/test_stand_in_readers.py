@@ -126,6 +126,7 @@ async def test_a_deaf_reader_scores_the_floor(dataset: EvalSet, tmp_path: Path) 
     assert score(part, answerable=False) == 1, "it is right that nothing is known"
 
 
+@pytest.mark.slow
 async def test_a_public_set_is_evaluated_by_one_command_and_a_second_run_pays_nothing(tmp_path: Path) -> None:
     asked: list[str] = []
     dataset = eval_set("beam", converted(SETS / "beam", "beam"))

@@ -106,6 +106,7 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "top_k": 3,
         "related": False,
         "search_type": "hybrid",
+        "as_context": True,
         "recency_weight": 0.5,
     }
     found = await remembered(service, MemoryOptions(score_threshold=0.31))
@@ -116,6 +117,7 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "user": "u",
         "top_k": 3,
         "search_type": "hybrid",
+        "as_context": True,
         "related": True,
     }
 

@@ -39,7 +39,6 @@ def shuffled(deliveries: Sequence[Delivery], chance: Random) -> list[Delivery]:
 
 @SCOPES
 @given(chance=chances)
-@settings(max_examples=60, deadline=None)
 def test_any_order_with_repeats_gives_the_same_documents(scope: Scope, chance: Random) -> None:
     lived = [delivered(one) for one in history(chance, scope)]
     if lived:
@@ -48,7 +47,6 @@ def test_any_order_with_repeats_gives_the_same_documents(scope: Scope, chance: R
 
 @SCOPES
 @given(chance=chances)
-@settings(max_examples=60, deadline=None)
 def test_what_compaction_leaves_of_a_forgotten_past_gives_the_same_documents(
     scope: Scope, chance: Random
 ) -> None:
@@ -63,7 +61,7 @@ def test_what_compaction_leaves_of_a_forgotten_past_gives_the_same_documents(
 
 @SCOPES
 @given(chance=chances)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_repeated_batch_changes_nothing(scope: Scope, chance: Random) -> None:
     lived = [delivered(one) for one in history(chance, scope)]
     mind = told(lived, chance)
@@ -75,7 +73,6 @@ def test_a_repeated_batch_changes_nothing(scope: Scope, chance: Random) -> None:
 
 @SCOPES
 @given(chance=chances)
-@settings(max_examples=40, deadline=None)
 def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) -> None:
     events = history(chance, scope)
     lived = [delivered(one) for one in events] + [tombstone(one) for one in forgotten_of(chance, events)]
@@ -104,7 +101,6 @@ def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) ->
 
 @SCOPES
 @given(chance=chances)
-@settings(max_examples=60, deadline=None)
 def test_documents_hold_what_a_reader_accepts(scope: Scope, chance: Random) -> None:
     lived = [delivered(one) for one in history(chance, scope)]
     if not lived:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.files.mirror_page import (
@@ -126,7 +126,6 @@ MEMORY = ("lane", "form", "their edit", "their retire")
 STEPS = st.tuples(st.sampled_from(["mirror", "mirror", *FILE, *MEMORY]), st.integers(0, 5))
 
 
-@settings(max_examples=100)
 @given(st.lists(STEPS, max_size=40))
 def test_both_sides_meet_and_nothing_is_lost(steps: list[tuple[str, int]]) -> None:
     lane = Lane()

@@ -28,6 +28,7 @@ def embedder() -> LocalEmbedder:
     return LocalEmbedder()
 
 
+@pytest.mark.slow
 async def test_a_vector_is_the_same_bit_by_bit_alone_and_in_any_batch(embedder: LocalEmbedder) -> None:
     alone = [(await embedder.embed([text]))[0].vector for text in TEXTS]
     together = [one.vector for one in await embedder.embed(TEXTS)]

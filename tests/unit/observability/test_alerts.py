@@ -145,6 +145,7 @@ def test_a_quiet_night_wakes_nobody(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_each_alert_fires_alone_when_its_figure_goes_wrong(tmp_path: Path) -> None:
     nights = [

@@ -12,12 +12,13 @@ from eden_memory.receipts.receipt import (
     CleanStore,
     ErasedInMemory,
     Receipt,
+    UndoRequest,
     is_genuine,
     read_receipt,
+    requests_of,
     signed,
     written,
 )
-from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 KEY = Ed25519PrivateKey.generate()

@@ -61,7 +61,6 @@ def compared(live: Memory, shadow: Memory, beginnings: Sequence[str] = ()) -> Me
     return report
 
 
-@settings(max_examples=40, deadline=None)
 @given(SAID, SAID)
 def test_what_is_added_on_one_side_is_lost_on_the_other(
     one: dict[str, set[str]], other: dict[str, set[str]]
@@ -81,7 +80,7 @@ def test_what_is_added_on_one_side_is_lost_on_the_other(
     assert (of.same + of.changed + of.lost, of.same + of.changed + of.added) == told
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SAID, SAID, st.integers(1, 3))
 def test_neither_the_order_of_reading_nor_pages_make_a_difference(
     one: dict[str, set[str]], other: dict[str, set[str]], page: int
@@ -95,7 +94,7 @@ def test_neither_the_order_of_reading_nor_pages_make_a_difference(
         module.SCOPES_OF_A_PAGE = before
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SAID)
 def test_a_memory_does_not_differ_from_itself(said: dict[str, set[str]]) -> None:
     report = compared(Memory(said), Memory(said))

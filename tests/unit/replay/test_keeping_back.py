@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.replay.reform.reform_calls import InterceptingPublisher
+from eden_memory.replay.reform.feeding import InterceptingPublisher
 from eden_memory.schemas.events import FormationRequested, ModelCalled
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.codec import record_of

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.replay.comparing import matching
@@ -35,7 +35,6 @@ def places(pairs: list[Pair]) -> set[tuple[int, int]]:
     return {(pair.left, pair.right) for pair in pairs}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 10_000), st.sampled_from((3, 7, 2_048)))
 def test_rounds_of_mutual_neighbours_give_what_looking_at_all_pairs_gives(
     one: int, other: int, seed: int, block: int
@@ -49,7 +48,6 @@ def test_rounds_of_mutual_neighbours_give_what_looking_at_all_pairs_gives(
     assert [pair.similarity for pair in found] == sorted((pair.similarity for pair in found), reverse=True)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.randoms(use_true_random=False))
 def test_neither_side_nor_order_matters(one: int, other: int, chance: Random) -> None:
     left, right = rows(one, one * 100 + other), rows(other, 7)

@@ -3,7 +3,7 @@
 import pytest
 
 from eden_memory.kafka.record import Headers, Record
-from eden_memory.replay.recorded_events import recorded_event
+from eden_memory.replay.group_progress import recorded_event
 from eden_memory.schemas.events import Event
 from eden_memory.stages.codec import record_of
 from tests.unit.replay.test_reform_planning import NOW, request, window

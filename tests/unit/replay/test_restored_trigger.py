@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TypeVar
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import SessionFacts
@@ -140,7 +140,6 @@ def application(script: list[tuple[str, int, int, float]]) -> list[Delivery]:
     return told.log
 
 
-@settings(max_examples=60)
 @given(steps)
 @example([("new", 0, 0, 0.0)] * 3 + [("delete", 0, 0, 0.1), ("watermark", 0, 0, 11.0)])
 @example(LEFT_BY_ITS_AUTHOR)
@@ -168,7 +167,6 @@ async def test_what_was_handled_is_restored_as_it_was(script: list[tuple[str, in
         assert due is None or (stored is not None and stored <= due), "it is looked at in time"
 
 
-@settings(max_examples=60)
 @given(steps, st.data())
 async def test_whatever_was_published_of_it_all_goes_on_and_each_message_is_in_one_window(
     script: list[tuple[str, int, int, float]], data: st.DataObject
@@ -193,7 +191,6 @@ async def test_whatever_was_published_of_it_all_goes_on_and_each_message_is_in_o
         assert set(some) <= {*found, *left}
 
 
-@settings(max_examples=60)
 @given(steps)
 @example([("new", 1, 0, 0.0), ("new", 1, 0, 0.0), ("new", 0, 0, 31.0), ("edit", 0, 0, 0.0)])
 async def test_after_compaction_nothing_is_formed_twice_or_left_out(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.replay.rebuild.namespace_fill import tombstones_only
+from eden_memory.replay.rebuild.namespace_rebuild import tombstones_only
 from eden_memory.stages.stage import Decision, Delivery
 from tests.unit.memory.memory_histories import delivered, fact, tombstone
 

@@ -125,6 +125,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how large the process is")
 def test_small_scopes_take_no_more_memory_than_is_counted() -> None:
     ended = subprocess.run(

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.memory.scope_matrix import ScopeMatrix
@@ -41,7 +41,6 @@ def test_it_finds_what_comparing_all_exactly_finds() -> None:
     assert same / sum(map(len, wanted)) >= 0.99
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from([64, 300, 1_000]))
 def test_changes_leave_no_trace(seed: int, dimensions: int) -> None:
     """With 8, 4 and 2 bits beside the int8."""

@@ -124,7 +124,7 @@ def test_what_is_replaced_is_found_until_its_new_words_are_and_never_once_remove
     assert [name for name, _ in search(index, "tea oboe chess")] == ["f1"]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_the_order_of_changes_does_not_matter(seed: int) -> None:
     dice, texts, index = random.Random(seed), dict[str, str](), TextIndex()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
@@ -270,7 +270,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(STEPS, st.booleans(), st.lists(st.integers(1, 6), max_size=14))
 def test_coalesced_or_not_the_topic_ends_as_the_collection_is(
     steps: list[tuple[str, str, str]], pre_images: bool, cuts: list[int]

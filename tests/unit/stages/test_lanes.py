@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.kafka.record import Record
@@ -73,7 +73,6 @@ async def _stopped(lanes: Lanes) -> AsyncGenerator[Lanes]:
 KEYS = st.lists(st.integers(0, 4), min_size=1, max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
 @given(KEYS, st.integers(1, 5), st.integers(1, 4), st.data())
 def test_each_key_is_in_order_and_nothing_is_lost(
     keys: list[int], at_once: int, together: int, data: st.DataObject
@@ -104,7 +103,6 @@ def test_each_key_is_in_order_and_nothing_is_lost(
     asyncio.run(scenario())
 
 
-@settings(max_examples=50, deadline=None)
 @given(KEYS, st.integers(1, 4), st.data())
 def test_a_revoke_drops_what_waits_and_only_that(keys: list[int], at_once: int, data: st.DataObject) -> None:
     async def scenario() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import Missing
@@ -108,7 +108,6 @@ async def test_windows_beyond_the_limit_wait_and_go_on_in_order_when_it_is_raise
 
 
 @given(st.integers(0, 1_000), st.integers(0, 12), st.lists(st.integers(0, 12), max_size=4))
-@settings(max_examples=40, deadline=None)
 async def test_a_crash_anywhere_between_admitting_and_publishing_forms_nothing_twice(
     seed: int, limit: int, crashes: list[int]
 ) -> None:

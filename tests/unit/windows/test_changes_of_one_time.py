@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.forgetting.forgetting_rules import mark_of
@@ -159,7 +159,6 @@ STEPS = st.lists(
 
 
 @given(st.lists(STEPS, max_size=3), st.booleans(), st.booleans(), st.data())
-@settings(max_examples=100, deadline=None)
 async def test_whatever_transactions_do_the_last_state_is_what_waits(
     transactions: list[list[Step]], pre_images: bool, apart: bool, data: st.DataObject
 ) -> None:

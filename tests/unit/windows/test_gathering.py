@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from eden_memory.directory.participants import Missing
 from eden_memory.processors.formation_trigger import FormationTrigger
@@ -146,7 +146,6 @@ async def gathered(log: Sequence[Delivery]) -> list[Emit]:
 
 
 @given(told=steps)
-@settings(max_examples=75, deadline=None)
 async def test_gathering_changes_no_window(told: list[tuple[str, int, int, float]]) -> None:
     log = written(told)
     assert by_id(await gathered(log)) == by_id(await plainly(log))

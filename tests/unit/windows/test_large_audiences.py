@@ -2,8 +2,9 @@
 
 from functools import partial
 
+import pytest
 from bson import encode
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import MOST_CHANGED, Audiences, SessionFacts
@@ -42,6 +43,7 @@ def own(window: FormationRequested) -> Scope:
     return window.scopes[-1]
 
 
+@pytest.mark.slow
 async def test_records_and_documents_grow_with_the_joins_not_with_their_square() -> None:
     sizes: dict[int, tuple[int, int, int]] = {}
     for count in (1_500, 3_000):
@@ -70,7 +72,6 @@ async def test_a_restored_session_knows_all_its_audiences_and_goes_on_with_them(
     assert own(live).generation == len(windows) + 1
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 160)), min_size=1, max_size=8))
 async def test_windows_alone_give_the_generations_that_whole_lists_give(
     present: list[tuple[int, int]],

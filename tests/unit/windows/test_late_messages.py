@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.schemas.events import FormationAsked, SessionEnded
@@ -100,7 +100,6 @@ def asked_last(log: list[Delivery]) -> dict[str, str]:
 
 
 @given(told=steps, seed=st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
 async def test_whatever_a_compaction_left_each_message_is_in_one_window_or_was_written_after_the_end(
     told: list[tuple[str, int, int, float]], seed: int
 ) -> None:
@@ -129,7 +128,6 @@ async def test_whatever_a_compaction_left_each_message_is_in_one_window_or_was_w
 
 
 @given(told=steps, seed=st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
 async def test_in_a_log_in_order_nothing_is_late(told: list[tuple[str, int, int, float]], seed: int) -> None:
     store = MemoryStore(LIMITS, seed)
     log = written(told)

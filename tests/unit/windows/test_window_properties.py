@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import Missing, own_session
@@ -216,7 +216,6 @@ def by_id(published: list[Emit]) -> dict[str, set[bytes]]:
 @example(told=MOVED_BACK_IN_ONE_BATCH, seed=39)
 @example(told=EDITED_WHERE_IT_WAS_NOT_FORMED, seed=15)
 @example(told=EDITED_BEHIND_A_WATERMARK, seed=5)
-@settings(max_examples=250, deadline=None)
 async def test_batches_repeats_and_crashes_change_no_window(
     told: list[tuple[str, int, int, float]], seed: int
 ) -> None:
@@ -233,7 +232,6 @@ async def test_batches_repeats_and_crashes_change_no_window(
 
 
 @given(told=added, seed=st.integers(0, 2**32))
-@settings(max_examples=250, deadline=None)
 async def test_added_texts_that_wait_share_windows_and_each_is_formed_once_when_it_was_asked_for(
     told: list[tuple[str, int, int, float]], seed: int
 ) -> None:
@@ -259,7 +257,6 @@ def members(windows: Iterable[FormationRequested]) -> list[str]:
 
 
 @given(told=steps, seed=st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
 async def test_records_that_the_tailer_repeats_change_no_window(
     told: list[tuple[str, int, int, float]], seed: int
 ) -> None:
@@ -275,7 +272,6 @@ async def test_records_that_the_tailer_repeats_change_no_window(
 
 
 @given(told=steps, seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
 async def test_every_message_is_in_one_window_or_waits_while_its_text_is_kept_once(
     told: list[tuple[str, int, int, float]], seed: int
 ) -> None:
@@ -324,7 +320,6 @@ def _last(log: list[Delivery]) -> dict[str, MessageRecorded | None]:
 
 
 @given(told=steps)
-@settings(max_examples=50, deadline=None)
 async def test_every_deletion_that_was_seen_is_forgotten(told: list[tuple[str, int, int, float]]) -> None:
     log = written(told)
     deleted = [(one.key, one.envelope.entity_version) for one in log if one.envelope.reason == "deleted"]

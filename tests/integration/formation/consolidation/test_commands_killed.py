@@ -60,7 +60,7 @@ async def killed(servers: TestServers, kit: Kit) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        command("pinned", "pin", text="Never call before nine."),
+        pytest.param(command("pinned", "pin", text="Never call before nine."), marks=pytest.mark.slow),
         command("edited", "edit_reflection", text="edited", reflection_id=FIRST.event.subject()),  # pyright: ignore
     ],
     ids=lambda asked: asked.event.action,

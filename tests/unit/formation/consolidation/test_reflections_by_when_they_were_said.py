@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation.consolidation_rules import change_of
@@ -96,7 +96,6 @@ def history(chance: Random) -> list[ReflectionFormed]:
 
 
 @given(chance=chances)
-@settings(max_examples=60, deadline=None)
 async def test_any_order_of_arrival_shows_and_dates_alike(chance: Random) -> None:
     events = history(chance)
     said = {one.reflection_id: one.said_at for one in events}

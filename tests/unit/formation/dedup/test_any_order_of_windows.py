@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation.prompt_material import DecisionMaterial, FactMaterial
@@ -139,7 +139,6 @@ def cut(history: Sequence[Said], dice: random.Random) -> list[list[tuple[int, Sa
     return windows
 
 
-@settings(max_examples=75, deadline=None)
 @given(st.lists(VALUES | NOTES, min_size=1, max_size=14), st.integers(0, 1_000_000))
 def test_what_was_said_last_holds_in_any_order_and_grouping_of_windows(
     history: list[Said], seed: int

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
@@ -31,7 +31,6 @@ def groups(items: Sequence[Delivery], cuts: Sequence[int]) -> list[list[Delivery
     return units
 
 
-@settings(max_examples=60, deadline=None)
 @given(PROPOSALS, st.lists(st.integers(1, 5), max_size=8), st.lists(st.booleans(), max_size=8))
 def test_any_grouping_gives_one_active_fact_of_each_text_with_all_its_sources(
     texts: list[list[str]], cuts: list[int], applies: list[bool]
@@ -73,7 +72,6 @@ def any_answer(dice: random.Random) -> ScriptedModel:
     return ScriptedModel(script)
 
 
-@settings(max_examples=80, deadline=None)
 @given(PROPOSALS, st.lists(st.integers(1, 5), max_size=8), st.integers(0, 10_000))
 def test_whatever_a_model_says_it_touches_only_what_was_shown_and_no_statement_is_lost(
     texts: list[list[str]], cuts: list[int], seed: int

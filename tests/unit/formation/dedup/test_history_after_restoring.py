@@ -4,7 +4,7 @@ import asyncio
 from datetime import datetime
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.forgetting.forgetting_rules import Contradicted, taken_up_again
@@ -95,7 +95,6 @@ def _contradicted(fact: Fact) -> Contradicted:
     return Contradicted(fact.id, fact.version, ANA, fact.replaced_by, held_from)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.sampled_from((*VALUES, FORGET)), min_size=2, max_size=9), st.randoms(use_true_random=False)
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.errors import PermanentError, ProviderError
-from eden_memory.formation.extraction_results import failed_extraction
+from eden_memory.formation.fact_statements import failed_extraction
 from eden_memory.metrics import EXTRACTION_SPLITS
 from eden_memory.models.provider_calls import CallFailed, Completion, PromptTurn, Trial
 from eden_memory.processors.fact_extraction import FactExtraction

@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory.errors import PermanentError
 from eden_memory.forgotten import Mark
-from eden_memory.formation.extraction_results import proposals_of
+from eden_memory.formation.fact_statements import proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.limits import STANDARD
 from eden_memory.schemas.answers import ExtractedFacts

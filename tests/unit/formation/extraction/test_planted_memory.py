@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.formation import planted_memory, scope_assignment
-from eden_memory.formation.planted_memory import Provenance, is_planted
+from eden_memory.formation import scope_assignment, shareable
+from eden_memory.formation.shareable import Provenance, is_planted
 from eden_memory.mongo.document_fields import text_of
 from tests.evals.conversations import there, turns
 from tests.unit.formation.extraction.windows import (
@@ -207,7 +207,7 @@ async def test_a_message_is_searched_once_however_many_facts_an_answer_states(
         searched.append(text)
         return is_planted(text, by_tool=by_tool)
 
-    monkeypatch.setattr(planted_memory, "is_planted", search)
+    monkeypatch.setattr(shareable, "is_planted", search)
     told = talk("Rui is the accountant here.", "The crane is away in May.")
     stated = stating(*(fact(f"Rui closed account {number}.", "user", 1) for number in range(5)))
     await Bench(told, stated).facts()

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
@@ -356,7 +356,6 @@ LINES = st.lists(
 LABELS = st.lists(st.sampled_from(["agent", "group", "user", "session", "shard:x"]), unique=True)
 
 
-@settings(max_examples=150, deadline=None)
 @given(said=LINES, labels=LABELS, words=st.integers(1, 35), most=st.integers(0, 5))
 async def test_whatever_is_said_only_what_was_shown_is_named_and_limits_are_kept(
     said: list[TranscriptLine], labels: list[str], words: int, most: int

@@ -24,6 +24,7 @@ async def test_the_demo_is_remembered_without_an_embedder() -> None:
     assert {ban.id for ban, _ in verdict.violated} <= {"old-launch", "old-course"}  # replaced by dedup alone
 
 
+@pytest.mark.slow
 async def test_the_demo_is_remembered_and_kept_up_to_date_with_the_local_embedder() -> None:
     embedder = LocalEmbedder()
     try:

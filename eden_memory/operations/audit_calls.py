@@ -1,0 +1,125 @@
+"""Audit a store, for operators: the share of facts that memory would be better without, and their retirement."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+from bson import ObjectId
+from pydantic import Field
+
+from eden_memory.formation.audit_rules import Junk, JunkKind
+from eden_memory.memory.memory_views import View
+from eden_memory.mongo.ids import typed_or_none
+from eden_memory.observability.audit_store import FoundJunk, MemoryAudit
+from eden_memory.operations import parameters as p
+from eden_memory.operations.operator_calls import LongRead, OperatorCalls
+from eden_memory.schemas.documents import InboxFactCommand
+from eden_memory.schemas.scopes import Scope
+from eden_memory.source.inbox_store import ask_all
+
+KINDS: tuple[JunkKind, ...] = get_args(JunkKind)
+BY_MESSAGES = ("quote", "unsupported")
+EXAMPLES = 5
+TOGETHER = 500
+AUDITING = LongRead("audit", "eden audit", seconds=600)
+AllAgents = Annotated[bool, Field(description="of all agents, not of this one alone")]
+RetireKind = Annotated[
+    JunkKind | None, Field(description="request that all found facts of this kind are retired")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JunkExample(View):
+    """A fact that an audit found."""
+
+    fact_id: str
+    scope_key: str
+    content: str
+    because: str | None = None
+    """The text of the fact that makes it needless, if one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class JunkShare(View):
+    """The facts of one kind."""
+
+    kind: JunkKind
+    count: int
+    share: float
+    """Of the facts that could be checked for it."""
+    examples: tuple[JunkExample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Audited(View):
+    """An audit; a fact counts under the first kind that it is found to be."""
+
+    facts: int
+    """Active facts that were read."""
+    with_messages: int
+    """Those of which the messages are still stored: `quote` and `unsupported` are judged of these alone."""
+    whole: bool
+    """False: a bound was reached, and there are more facts than were read or compared."""
+    kinds: tuple[JunkShare, ...]
+    retired: int = 0
+    """Retirements that were requested."""
+    undo: str | None = None
+    """Undo them by this name: `eden forget --caused-by import NAME`."""
+
+
+class AuditCalls(OperatorCalls):
+    """Refused where the caller may not change what others see."""
+
+    async def audit(
+        self, *, user: p.User = None, all_agents: AllAgents = False, retire: RetireKind = None
+    ) -> Audited:
+        """Return the share of facts that are junk, by kind, with five examples each: of the agent, one user, or all.
+
+        `retire` requests that all found facts of a kind are retired, each only at the version that was read; the
+        older of two duplicates takes over the other's sources. Conflict while the process runs another audit, and
+        for one that takes more than ten minutes.
+        """
+        settings, owner = await self._changing_shared(), typed_or_none(user, "user")
+        wanted: dict[str, Any] = {} if all_agents else {"agent_id": self._agent_id}
+        if owner is not None:
+            wanted["user_id"] = owner
+        async with AUDITING.turn():
+            found = await MemoryAudit(self.memory.database, self.memory.source, settings).of(wanted)
+        junk = [] if retire is None else found.of(retire)
+        name = f"audit:{ObjectId()}"
+        inbox = self.memory.source[settings.names[InboxFactCommand.COLLECTION]]
+        for start in range(0, len(junk), TOGETHER):
+            some = junk[start : start + TOGETHER]
+            await ask_all(inbox, [_retirement(one, name, self._asked_by[:256]) for one in some])
+        return _audited(found, len(junk), name if junk else None)
+
+
+def _retirement(junk: Junk, name: str, asked_by: str) -> Mapping[str, Any]:
+    """Return the request to retire a fact; its id begins with a name by which all of them are undone."""
+    fact = junk.fact
+    merges = junk.kind in ("duplicate", "near_duplicate") and junk.because is not None
+    return InboxFactCommand(
+        _id=f"import:{name}:{fact.fact_id}",
+        kind="fact_command",
+        scope=Scope.of_key(fact.scope_key, fact.agent_id),
+        action="retire",
+        fact_id=fact.fact_id,
+        expected_version=fact.version,
+        by="person",
+        asked_by=asked_by,
+        reason=f"audit: {junk.kind.replace('_', ' ')}",
+        replaced_by=junk.because.fact_id if merges and junk.because else None,
+    ).model_dump(exclude_none=True)
+
+
+def _audited(found: FoundJunk, retired: int, undo: str | None) -> Audited:
+    kinds: list[JunkShare] = []
+    for kind in KINDS:
+        junk = found.of(kind)
+        checked = found.with_messages if kind in BY_MESSAGES else found.facts
+        examples = (
+            JunkExample(one.fact.fact_id, one.fact.scope_key, one.fact.text, one.because and one.because.text)
+            for one in junk[:EXAMPLES]
+        )
+        kinds.append(JunkShare(kind, len(junk), len(junk) / max(checked, 1), tuple(examples)))
+    return Audited(found.facts, found.with_messages, found.whole, tuple(kinds), retired, undo)
