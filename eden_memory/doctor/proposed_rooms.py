@@ -39,7 +39,7 @@ def memory_lines(rooms: SampledRooms | None, choice: RoomChoice | None) -> Itera
     if rooms is None:
         return
     yield "[memory]"
-    if choice in LINES:
+    if choice is not None and choice in LINES:
         yield f"{LINES[choice]}  # of sessions of several users: {CHOICES[choice]}"
     elif choice is None or rooms.group_id is None:
         field = rooms.group_id or "…"

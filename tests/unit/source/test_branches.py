@@ -1,5 +1,7 @@
 """Which messages of a conversation are shown where answers were made again and messages edited."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +50,6 @@ def test_the_newest_message_and_what_leads_to_it_are_never_replaced(back: list[i
 def test_a_list_without_ancestors_is_shown_whole() -> None:
     plain = [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]
     assert shown_elements(plain) == plain
-    legacy = [{"id": n, "ancestors": [], "children": []} for n in (1, 2)]
+    legacy: list[dict[str, Any]] = [{"id": n, "ancestors": [], "children": []} for n in (1, 2)]
     assert shown_elements(legacy) == legacy
     assert shown_elements([]) == []

@@ -281,7 +281,7 @@ def test_an_answer_that_is_made_again_takes_the_place_of_the_first_and_comes_bac
         return sorted((record.key.decode(), record.value is not None) for record in mapped.records)
 
     def element(name: str, *ancestors: str) -> dict[str, Any]:
-        said = {"role": "user", "content": f"The boat {name}.", "children": []}
+        said: dict[str, Any] = {"role": "user", "content": f"The boat {name}.", "children": []}
         return {"id": name, "ancestors": list(ancestors), **said}
 
     first, answer = element("u"), element("a", "u")
