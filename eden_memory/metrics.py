@@ -20,7 +20,8 @@ TAILER_EVENTS = Counter("eden_tailer_events", "Change events read, by operation"
 TAILER_EMPTY = Counter("eden_tailer_empty_messages", "Messages without text, left out until text arrives")
 TAILER_LEFT_OUT = Counter(
     "eden_tailer_parts_left_out",
-    "What of messages became no text, by kind: images without a caption, results within calls, broken JSON",
+    "What of messages became no text, by kind: images without a caption, results within calls, broken JSON; "
+    "elements of a list that are no documents, each time that it is read",
     ["kind"],
 )
 TAILER_AUTHORLESS = Counter(

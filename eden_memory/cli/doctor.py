@@ -19,6 +19,7 @@ from eden_memory.doctor.finding import Finding, failed
 from eden_memory.doctor.known_shapes import listed_rows
 from eden_memory.doctor.mapping_checks import (
     MessagesCandidate,
+    agents_beside,
     candidates,
     judge_documents,
     missing_indexes,
@@ -31,15 +32,19 @@ from eden_memory.doctor.mapping_checks import (
 from eden_memory.doctor.mapping_proposal import samples, two_speakers
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
-    SessionsProposal,
-    UsersProposal,
     as_toml,
     finding_of_both,
-    finding_of_users,
     findings_of,
-    findings_of_sessions,
     merged,
     readings_of,
+)
+from eden_memory.doctor.proposed_rooms import CHOICES, LINES, RoomChoice, SampledRooms, finding_of_rooms
+from eden_memory.doctor.proposed_sessions import (
+    PeopleProposal,
+    SessionsProposal,
+    finding_of_agents,
+    finding_of_users,
+    findings_of_sessions,
 )
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
@@ -143,7 +148,9 @@ class FoundMapping:
     others: Sequence[MessagesCandidate]
     sessions: SessionsProposal | None
     indexes: list[Finding]
-    users: UsersProposal | None = None
+    users: PeopleProposal | None = None
+    agents: PeopleProposal | None = None
+    rooms: SampledRooms | None = None
 
 
 FILE = Path("eden.toml")
@@ -167,12 +174,17 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
     findings = proposal_findings(settings, found)
     show(said, findings)
+    choice = _choice(found.rooms, said) if found.rooms is not None and not failed(findings) else None
+    sessions = found.sessions and replace(found.sessions, has_groups=choice == "group")
     proposed = as_toml(
         best.proposal,
         ProposedPlace(best.database, best.collection, settings.mongodb.database, settings.mongodb.uri),
         len(best.documents),
-        found.sessions,
+        sessions,
         found.users,
+        found.agents,
+        found.rooms,
+        choice,
     )
     typer.echo(proposed, nl=False)
     if failed(findings):
@@ -180,6 +192,9 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         raise typer.Exit(1)
     if write or _confirmed():
         _write(proposed)
+        line = "" if choice is None else LINES.get(choice, "")
+        if line not in FILE.read_text():
+            said.print(f"{FILE} has a section [memory] already: add {line} to it.", markup=False)
         said.print(f"{FILE} is written. {NEXT}", markup=False)
 
 
@@ -206,6 +221,22 @@ def _chosen(best: MessagesCandidate, said: Console) -> MessagesCandidate:
     return replace(best, proposal=by_number[choice])
 
 
+def _choice(rooms: SampledRooms, said: Console) -> RoomChoice | None:
+    """Ask on a terminal what memory keeps of sessions of several users."""
+    if not _on_terminal():
+        return None
+    said.print(f"{rooms.what[0].upper()}{rooms.what[1:]}. Memory may keep of them:", markup=False)
+    for name, meaning in CHOICES.items():
+        said.print(f"  {name}: {meaning}", markup=False)
+    while (chosen := typer.prompt("group, authors or none?", err=True)) not in CHOICES:
+        said.print("Answer group, authors or none.", markup=False)
+    if chosen == "group" and rooms.group_id is None:
+        said.print(
+            "Write the group's id into the sessions' documents; then set EDEN_SESSIONS_GROUP_ID to its field."
+        )
+    return chosen
+
+
 def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -220,7 +251,9 @@ async def _found(
         mapped = _mapped(settings, best, sessions)
         indexes = await missing_indexes(client, mapped, best.database, listed=listed)
         users = await users_beside(client, _mapped(settings, best), best, sessions)
-        return FoundMapping(best, others, sessions, indexes, users)
+        agents = await agents_beside(client, settings, best, sessions)
+        rooms = rooms_among(best.documents, _mapped(settings, best), sessions)
+        return FoundMapping(best, others, sessions, indexes, users, agents, rooms)
 
 
 def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
@@ -231,15 +264,19 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
         return [finding_of_both(*both)]
     if failed(findings):
         return findings
-    judged = judge_documents(best.documents, _mapped(settings, best))
+    if found.sessions is not None and found.sessions.users is not None:
+        findings = [finding for finding in findings if finding.check != "message authors"]
+    judged = judge_documents(best.documents, _mapped(settings, best, found.sessions))
     named = {finding.check for finding in findings}
     findings += [finding for finding in judged if finding.check not in named]
     if found.sessions is not None:
         findings += findings_of_sessions(found.sessions)
     if found.users is not None:
         findings.append(finding_of_users(found.users))
-    if found.sessions is None or found.sessions.users is None:
-        findings += rooms_among(best.documents, _mapped(settings, best))
+    if found.agents is not None:
+        findings.append(finding_of_agents(found.agents))
+    if found.rooms is not None:
+        findings.append(finding_of_rooms(found.rooms))
     return findings + found.indexes
 
 
@@ -257,7 +294,8 @@ def _mapped(
     messages = MessagesSettings(collection=best.collection, **mapped)
     if sessions is None:
         return settings.model_copy(update={"messages": messages})
-    beside = SessionsSettings(collection=sessions.collection, **sessions.paths)
+    paths = {"collection": sessions.collection, **sessions.paths}
+    beside = SessionsSettings.model_validate(paths)
     return settings.model_copy(update={"messages": messages, "sessions": beside})
 
 

@@ -289,7 +289,7 @@ def _listed_users(collection: str, paths: SessionsSettings) -> _Followed:
     name = getter(paths.id)
 
     def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
-        session = event.get("fullDocument") or {}
+        session: Mapping[str, Any] = event.get("fullDocument") or {}
         for user in listed_users(paths, session) or ():
             with suppress(TypeError):
                 yield ContextChange("author", encode_id(name(session)), encode_id(user))

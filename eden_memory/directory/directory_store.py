@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.directory.branches import TreeMessage, replaced, tree_of
 from eden_memory.directory.participants import (
     DEFAULT_AGENT,
     NO_AUTHORS,
@@ -30,6 +31,8 @@ from eden_memory.settings import AgentsSettings, GroupsSettings, Remembered, Set
 
 Row = Mapping[str, Any]
 NO_MEMBERS = frozenset[str]()
+MOST_OF_TREE = 10_000
+"""Messages of a session, the newest, that are looked at for its branches."""
 
 
 class SessionDocument(NamedTuple):
@@ -76,12 +79,33 @@ class MongoDirectory:
         streams = await self._streams_of({session.agent_id for session in usable})
         named = (session.group_id for session in usable if session.group_id is not None)
         groups = await self._read(self._groups.collection, named)
+        replaced = await self._replaced(known)
         return {
-            name: self._facts(document, known[name], agents, users, groups, streams)
+            name: self._facts(document, known[name], agents, users, groups, streams, replaced.get(name))
             if isinstance(document, SessionDocument)
             else document
             for name, document in documents.items()
         }
+
+    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return, where messages form trees, those of each session in whose place others are shown."""
+        messages = self._settings.messages
+        fields = tree_of(messages)
+        if fields is None:
+            return {}
+        found: dict[str, frozenset[str]] = {}
+        for session in session_ids:
+            rows = await found_documents(
+                "message",
+                self._database[messages.collection],
+                {messages.session_id: decode_id(session)},
+                dict.fromkeys(fields, 1),
+                sort=[(messages.created_at, -1), ("_id", -1)],
+                limit=MOST_OF_TREE,
+            )
+            tree = (TreeMessage.of(encode_id(row["_id"]), row, fields) for row in reversed(rows))
+            found[session] = replaced(list(tree))
+        return found
 
     @property
     def switches(self) -> bool:
@@ -169,6 +193,7 @@ class MongoDirectory:
         users: Mapping[str, Row],
         groups: Mapping[str, Row],
         streams: Mapping[str, Mapping[str, Stream]],
+        replaced: frozenset[str] | None,
     ) -> SessionFacts | Missing:
         agent = agents.get(session.agent_id)
         if self._agents.collection is not None and (agent is None or isinstance(agent, Unreadable)):
@@ -204,6 +229,7 @@ class MongoDirectory:
                 stream.scope for stream in own.values() if stream.shard is None and not stream.active
             ),
             forms=remembered(self._settings, agent or {}, ("form", "on")),
+            replaced=replaced or frozenset(),
         )
 
     def _names(self, agent_id: str, agent: Row | None, users: list[tuple[str, Row]]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
+from eden_memory.directory.branches import BRANCH_FIELDS, shown_elements
 from eden_memory.mongo.changes import Document, Unreadable
 from eden_memory.mongo.document_fields import (
     Getter,
@@ -121,7 +122,8 @@ class MessageList:
         holder = beside(content, "").removeprefix(f"{path}.")
         holder = "" if is_json(holder) else holder
         own = dict.fromkeys((*OWN_IDS, *(f"{holder}{name}" for name in OWN_IDS)))
-        self.read_paths = [stored_path(path)] if is_json(path) else [f"{path}.{name}" for name in own]
+        read = dict.fromkeys((*own, *BRANCH_FIELDS))
+        self.read_paths = [stored_path(path)] if is_json(path) else [f"{path}.{name}" for name in read]
         """Paths of a document that are read beside the mapped ones."""
         self._read, self._key, self._parts = getter(path), key[:32], path.split(".")
         self._inner, self._outer = ([getter(stored_path(name)) for name in names] for names in (inner, outer))
@@ -129,9 +131,20 @@ class MessageList:
         self.reads = self._digest("\n".join(sorted(paths)).encode())
 
     def elements(self, document: Document) -> list[Document]:
-        """Return the elements of a document's list; Unusable if something else stands there. What is no document is
-        left out.
+        """Return the elements of a document's list that are shown; Unusable if something else stands there.
+
+        What is no document is left out.
         """
+        elements: list[Document] = [
+            element for element in self._listed(document) if isinstance(element, Mapping)
+        ]
+        return shown_elements(elements)
+
+    def left_out(self, document: Document) -> int:
+        """Return how many elements of a document's list are no documents; Unusable as above."""
+        return sum(not isinstance(element, Mapping) for element in self._listed(document))
+
+    def _listed(self, document: Document) -> list[Any]:
         if isinstance(document, Unreadable):
             raise Unusable(document.reason)
         listed = self._read(document)
@@ -139,7 +152,7 @@ class MessageList:
             return []
         if not isinstance(listed, list):
             raise Unusable(f"{self.path} is {type(listed).__name__}, not a list of messages")
-        return [element for element in cast("list[Any]", listed) if isinstance(element, Mapping)]
+        return cast("list[Any]", listed)
 
     def message(self, document: Document, element: Any, name: str) -> dict[str, Any]:
         """Return a listed message as a document of its own."""

@@ -142,6 +142,8 @@ class SessionFacts:
     off: frozenset[ScopeKind] = frozenset()
     """Kinds of scope that the agent's streams switch off."""
     forms: tuple[FormedKind, ...] = FORMED_KINDS
+    replaced: frozenset[str] = frozenset()
+    """Messages in whose place others are shown, as an answer that was made again."""
 
 
 @dataclass(frozen=True, slots=True)

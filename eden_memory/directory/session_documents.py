@@ -98,5 +98,5 @@ def _with(row: Row, path: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a copy of a document with a value at a path."""
     name, *rest = path
     inner = row.get(name)
-    below = cast("Row", inner) if isinstance(inner, Mapping) else {}
+    below: Row = cast("Row", inner) if isinstance(inner, Mapping) else {}
     return {**row, name: _with(below, rest, value) if rest else value}

@@ -159,7 +159,7 @@ def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any
     checks: list[Check] = [
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),
         ("session index", lambda: source_checks.session_index(database, settings)),
-        ("sessions index", lambda: source_checks.joined_index(database, settings)),
+        ("session documents", lambda: source_checks.joined_index(database, settings)),
         ("author index", lambda: source_checks.author_index(database, settings)),
         ("edited messages", lambda: source_checks.edited_messages(messages)),
         ("TTL index", lambda: source_checks.ttl_index(database, messages)),

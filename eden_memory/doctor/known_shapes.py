@@ -20,6 +20,8 @@ class KnownSessions:
     id: str
     users: str
     """A list of ids or one id: of several documents of a session, each names a user."""
+    exclude_else: Mapping[str, str] = field(default_factory=dict[str, str])
+    """As of KnownShape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class KnownShape:
     deleted: Sequence[str] = ()
     exclude: Sequence[str] = ()
     """Marks, in the form of the settings; proposed if a document has the field."""
+    exclude_else: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What marked it in earlier versions of the program, whose documents lack the field of a mark."""
     listed: str | None = None
     """The list in a document whose elements are the messages."""
     sessions: KnownSessions | None = None
@@ -78,7 +82,13 @@ class KnownShape:
     def marks(self, name: str, documents: Sequence[Row]) -> list[str]:
         """Return those of the marks `deleted` or `exclude` whose field a document has."""
         given: Sequence[str] = getattr(self, name)
-        return [mark for mark in given if at(documents, mark.partition("=")[0]).present]
+        found = [mark for mark in given if at(documents, mark.partition("=")[0]).present]
+        return [*found, *(earlier_marks(self.exclude_else, found) if name == "exclude" else ())]
+
+
+def earlier_marks(earlier: Mapping[str, str], found: Sequence[str]) -> list[str]:
+    """Return the marks of a program's earlier versions in the place of those that no document has."""
+    return [mark for now, mark in earlier.items() if now not in found]
 
 
 def at(documents: Sequence[Row], path: str) -> SampledField:
@@ -110,6 +120,8 @@ WHATSAPP_TEXTS = (
     "message.documentMessage.caption",
 )
 
+LIBRECHAT_EARLIER = {"isTemporary": "expiredAt"}
+
 SHAPES = (
     KnownShape(
         "LibreChat",
@@ -121,7 +133,8 @@ SHAPES = (
         user_id=("user",),
         roles={"true": "user", "false": "assistant"},
         exclude=("isTemporary", "error"),
-        sessions=KnownSessions("conversationId", users="user"),
+        exclude_else=LIBRECHAT_EARLIER,
+        sessions=KnownSessions("conversationId", users="user", exclude_else=LIBRECHAT_EARLIER),
     ),
     KnownShape(
         "Rocket.Chat",

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -17,6 +17,7 @@ from pymongo.errors import InvalidName, OperationFailure
 from eden_memory.assembly.tailer import misread_of
 from eden_memory.directory.application_message_store import parts, placed
 from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.listed_messages import MessageList
 from eden_memory.directory.participants import DEFAULT_AGENT, Missing, SessionFacts
 from eden_memory.directory.session_documents import listed_users
 from eden_memory.doctor.finding import Finding
@@ -31,13 +32,14 @@ from eden_memory.doctor.mapping_proposal import (
     turn_lists,
 )
 from eden_memory.doctor.mongodb_checks import joined_index, judge_index, judge_session_index
-from eden_memory.doctor.proposed_mapping import (
+from eden_memory.doctor.proposed_mapping import finding_of_listed
+from eden_memory.doctor.proposed_rooms import SampledRooms
+from eden_memory.doctor.proposed_sessions import (
     NO_FIELD,
+    PeopleProposal,
     SessionsProposal,
-    UsersProposal,
-    finding_of_listed,
-    finding_of_rooms,
     lists_any,
+    propose_agents,
     propose_sessions,
     propose_users,
 )
@@ -180,13 +182,14 @@ async def sessions_beside(
     return max(found, key=_fullness, default=None)
 
 
-def _fullness(sessions: SessionsProposal) -> tuple[int, int]:
-    return sum(name != "id" for name in sessions.paths), sessions.described
+def _fullness(sessions: SessionsProposal) -> tuple[int, int, bool]:
+    found = sum(name != "id" and path != NO_FIELD for name, path in sessions.paths.items())
+    return found, sessions.described, sessions.id == "_id"
 
 
 async def users_beside(
     client: Client, settings: Settings, messages: MessagesCandidate, sessions: SessionsProposal | None
-) -> UsersProposal | None:
+) -> PeopleProposal | None:
     """The collection of the same database whose ids are those of the users who write; of several the fullest.
 
     `settings`: with the proposed mapping.
@@ -195,25 +198,54 @@ async def users_beside(
     written = messages_in(messages.documents, settings)
     wrote = (author for document in written if is_id(author := mapping.participant(document)))
     ids = list({repr(author): author for author in wrote}.values())[:SESSIONS]
-    found: list[UsersProposal] = []
-    for collection in await _collections(client, settings, messages.database) if ids else ():
-        if collection not in (messages.collection, sessions and sessions.collection):
-            place = _collection(client, messages.database, collection)
+    beside = (messages.collection, sessions and sessions.collection)
+    return await _described_beside(client, settings, messages.database, beside, ids, propose_users)
+
+
+async def agents_beside(
+    client: Client, settings: Settings, messages: MessagesCandidate, sessions: SessionsProposal | None
+) -> PeopleProposal | None:
+    """The collection of the same database whose ids are those of all agents of sessions; of several the fullest."""
+    if sessions is None:
+        return None
+    beside = (messages.collection, sessions.collection)
+    ids = list(sessions.agents)[:SESSIONS]
+    return await _described_beside(client, settings, messages.database, beside, ids, propose_agents)
+
+
+async def _described_beside(
+    client: Client,
+    settings: Settings,
+    database: str,
+    others: Collection[str | None],
+    ids: Sequence[Any],
+    propose_them: Callable[[str, Sequence[Row], int], PeopleProposal | None],
+) -> PeopleProposal | None:
+    """Return what is proposed for the fullest collection that describes these ids, beside the others."""
+    found: list[PeopleProposal] = []
+    for collection in await _collections(client, settings, database) if ids else ():
+        if collection not in others:
+            place = _collection(client, database, collection)
             with suppress(OperationFailure):  # this user may not read it
-                documents = await place.find({"_id": {"$in": ids}}).to_list()
-                proposal = propose_users(collection, documents, len(ids))
+                documents = await place.find({"_id": {"$in": list(ids)}}).to_list()
+                proposal = propose_them(collection, documents, len(ids))
                 found += [proposal] if proposal is not None else []
-    return max(found, key=lambda users: (users.described, users.name is not None), default=None)
+    return max(found, key=lambda people: (people.described, people.name is not None), default=None)
 
 
-def rooms_among(documents: Iterable[Mapping[str, Any]], settings: Settings) -> list[Finding]:
-    """Say in how many sessions several users write."""
+def rooms_among(
+    documents: Iterable[Mapping[str, Any]], settings: Settings, sessions: SessionsProposal | None = None
+) -> SampledRooms | None:
+    """Return in how many sessions several users take part, by their documents or as they write; None: in none."""
+    group_id = None if sessions is None else sessions.group_id
+    if sessions is not None and sessions.users is not None:
+        return SampledRooms(sessions.rooms, sessions.described, group_id) if sessions.rooms else None
     mapping, writers = message_mapping(settings), _Named()
     for document in messages_in(documents, settings):
         if (name := mapping.participant(document)) is not None:
             writers.setdefault(mapping.session_id(document), set()).add(repr(name))
     several = sum(len(names) > 1 for names in writers.values())
-    return [finding_of_rooms(several, len(writers))] if several else []
+    return SampledRooms(several, len(writers), group_id) if several else None
 
 
 async def missing_indexes(
@@ -225,7 +257,8 @@ async def missing_indexes(
     except OperationFailure:  # a view has no indexes
         return []
     found = [judge_index(indexes, database, settings.messages)]
-    found += await joined_index(client[database], settings)
+    with suppress(OperationFailure):  # as above
+        found += await joined_index(client[database], settings)
     found += [] if listed else [judge_session_index(indexes, database, settings.messages)]
     return [finding for finding in found if finding.state != "ok"]
 
@@ -283,7 +316,7 @@ def messages_in(documents: Iterable[Mapping[str, Any]], settings: Settings) -> l
 
 def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list[Finding]:
     """Of documents of the messages collection; those that are marked as deleted or excluded are not judged."""
-    is_deleted = message_mapping(settings).is_deleted
+    is_deleted, odd = message_mapping(settings).is_deleted, _odd_elements(documents, settings.messages)
     documents = [document for document in messages_in(documents, settings) if not is_deleted(document)]
     if not documents:
         return [
@@ -291,7 +324,7 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
         ]
     return [
         _usable(documents, settings),
-        _texts(documents, settings),
+        _texts(documents, settings, odd),
         _roles(documents, settings.messages),
         _authors(documents, settings),
         *_sides(documents, settings),
@@ -316,7 +349,16 @@ def sampled(documents: Sequence[Mapping[str, Any]]) -> str:
     return f"{'the newest ' * growing}{len(documents)} documents"
 
 
-def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
+def _odd_elements(documents: Iterable[Mapping[str, Any]], messages: MessagesSettings) -> int:
+    """Count the elements of lists of messages that are no documents."""
+    listing, found = None if messages.list is None else MessageList(messages), 0
+    for document in documents if listing is not None else ():
+        with suppress(Unusable):
+            found += listing.left_out(dict(document)) if listing is not None else 0
+    return found
+
+
+def _texts(documents: list[dict[str, Any]], settings: Settings, odd: int) -> Finding:
     """Check the content path separately: a wrong one breaks nothing, but nothing is remembered."""
     mapping = message_mapping(settings)
     for path in settings.messages.contents:
@@ -328,7 +370,8 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     empty = sum(not _has_text(mapping, document) for document in documents)
     undated = sum(mapping.created_at(document) is None for document in documents)
     what = f"{len(documents) - empty} have text, {len(documents) - undated} say when they were written"
-    if left_out := Counter(kind for document in documents for kind in _left_out(mapping, document)):
+    left_out = Counter(kind for document in documents for kind in _left_out(mapping, document))
+    if left_out := left_out + Counter({"element": odd}):
         what += "; without text: " + ", ".join(f"{kind} {count}" for kind, count in left_out.most_common())
     if empty * 2 > len(documents):
         hint = f"Is the text really in {paths}? Set EDEN_MESSAGES_CONTENT."
@@ -386,7 +429,15 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     said = sum(mapping.is_users(document) for document in documents)
     if not lacking:
         return Finding("message authors", "ok", f"all {said} messages of the role user name one in `{path}`")
-    what = f"{len(lacking)} of {said} messages of the role user name none in `{path}`: no user remembers them"
+    what = f"{len(lacking)} of {said} messages of the role user name none in `{path}`"
+    sessions = settings.sessions
+    if (
+        sessions.collection is not None
+        and "users" in sessions.model_fields_set
+        and sessions.users != NO_FIELD
+    ):
+        return Finding("message authors", "ok", f"{what}: they are the users' whom `{sessions.users}` names")
+    what = f"{what}: no user remembers them"
     found = _like_author(lacking, settings.messages)
     if found is None:
         hint = "Write the author with each message, or say where it is: EDEN_MESSAGES_USER_ID."

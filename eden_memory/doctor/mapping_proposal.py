@@ -460,7 +460,8 @@ def _marks_of_deletion(
             yield from (f"{found.path}={text}" for text in sorted(texts) if _names_removal(found.path, text))
     if content is not None:
         yield from (f"{content.path}={text}" for text in DELETED_TEXTS if text in content.present)
-        captions = (*beside_content(content.path, ()), beside(content.path, "attachments"))
+        files = (beside(content.path, name) for name in ("attachments", "files"))
+        captions = (*beside_content(content.path, ()), *files)
         captioned = any(found.path in captions and any(found.present) for found in fields)
         spoken = zip(content.values, roles, strict=False)
         if (

@@ -388,15 +388,12 @@ async def joined_index(database: Database, settings: Settings) -> list[Finding]:
     sessions = settings.sessions
     if sessions.collection is None or sessions.id == "_id":
         return []
-    try:
-        indexes = await database[sessions.collection].index_information()
-    except OperationFailure:  # a view has no indexes, and a collection that is missing has none either
-        indexes = {}
+    indexes = await database[sessions.collection].index_information()
     if any(begins_with(index, sessions.id) for index in indexes.values()):
-        return [Finding("sessions index", "ok", f"of {sessions.collection}, begins with {sessions.id}")]
+        return [Finding("session documents", "ok", f"of {sessions.collection}, begins with {sessions.id}")]
     return [
         Finding(
-            "sessions index",
+            "session documents",
             "warn",
             f"none of {sessions.collection} begins with {sessions.id}: each look-up of a session reads all of it",
             create_index(database.name, sessions.collection, {sessions.id: 1}),

@@ -45,7 +45,16 @@ DESCRIBED_BY = (
     "title",
 )
 """What says in words what an attachment holds, the fullest first."""
-ATTACHED_AS = ("image_type", "video_type", "audio_type", "content_type", "contentType", "mimeType", "type")
+ATTACHED_AS = (
+    "image_type",
+    "video_type",
+    "audio_type",
+    "content_type",
+    "contentType",
+    "mimeType",
+    "mime",
+    "type",
+)
 """What says of an attachment beside the content which kind it is."""
 ATTACHMENT_DESCRIBED_BY = (
     "transcript",
@@ -57,6 +66,8 @@ ATTACHMENT_DESCRIBED_BY = (
     "title",
     "name",
 )
+FILE_FIELDS = tuple(dict.fromkeys((*ATTACHED_AS, *ATTACHMENT_DESCRIBED_BY)))
+"""Fields that are read of `files` beside the content, which may hold the files themselves."""
 ITEM_CALLS = frozenset({"function_call", "mcp_call"})
 """`type` of a document that is a call itself, without content: an item of OpenAI's Responses."""
 CALLED = ("tool_call", "toolInvocation", "functionCall", "function_call", "function")

@@ -59,7 +59,7 @@ BECAUSE: Mapping[ExplainedOutcome, str] = {
     "nothing_proposed": "the model stated no fact from it",
     "rejected": "what the model stated from it was left out",
     "not_visible": "the memory formed from it is in no scope that you may see",
-    "switched_off": "its session or author was switched off",
+    "switched_off": "its session or author was switched off, or another message is shown in its place",
     "forgotten": "it was forgotten on request",
 }
 """Sentences without content."""

@@ -450,7 +450,7 @@ def _is_message(record: Outgoing) -> bool:
     return name is not None and parse_type(name.decode())[0] == MESSAGE
 
 
-for _kind_left_out in (*PART_KINDS, "json", "other"):
+for _kind_left_out in (*PART_KINDS, "element", "json", "other"):
     metrics.TAILER_LEFT_OUT.labels(_kind_left_out)
 
 

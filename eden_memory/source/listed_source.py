@@ -24,6 +24,7 @@ from eden_memory.directory.listed_messages import (
 )
 from eden_memory.directory.listed_store import ListStore, StoredList
 from eden_memory.errors import describe
+from eden_memory.metrics import TAILER_LEFT_OUT
 from eden_memory.mongo.changes import (
     DELETE,
     INSERT,
@@ -195,6 +196,7 @@ class ListedSource:
     ) -> tuple[list[ChangeEvent], bool]:
         """Bring a list up to a change; return what that tells, and whether the list is another now."""
         last, outer = change.last, self._listing.outer(document)
+        _count_left_out(self._listing.left_out(document))
         alike = state.reads == self._listing.reads
         moved = alike and bool(state.outer) and state.outer != outer
         removed = _ended(compared.removed, last.version)
@@ -296,6 +298,7 @@ class ListedSource:
                 del lists[name]
                 continue
             expanded.documents.append(document)
+            _count_left_out(self._listing.left_out(document))
             alike = state.reads == self._listing.reads
             entries: list[Listed] = []
             for element, match, digest, own in compared.rows():
@@ -391,6 +394,11 @@ def _refused(change: ChangeEvent, error: Exception) -> ChangeEvent:
 def _unreadable(identity: Any, error: Exception) -> Unreadable:
     reason = str(error) if isinstance(error, Unusable) else describe(error)
     return Unreadable(identity, reason, no_json=isinstance(error, UnreadableJson))
+
+
+def _count_left_out(elements: int) -> None:
+    if elements:
+        TAILER_LEFT_OUT.labels("element").inc(elements)
 
 
 def _typed(change: ChangeEvent) -> str | None:

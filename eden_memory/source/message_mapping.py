@@ -15,6 +15,7 @@ from eden_memory.directory.participants import BEGINS, is_reserved
 from eden_memory.kafka.record import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import (
+    FILE_FIELDS,
     Unusable,
     attached,
     beside,
@@ -54,12 +55,13 @@ from eden_memory.schemas.ids import NoId
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
 LONGEST_ID = 1_024
-RULES = 4
+RULES = 5
 """Raised when a program reads the same fields differently than its predecessor: a mapping's version begins with it.
 
 2: an author counts as a user who takes part unless the agent's side wrote the message.
 3: what describes an attachment has a mark, and a tool's call is a line.
 4: so do attachments beside the content, and a document that is a call itself.
+5: so do files beside the content.
 """
 REMEMBERED = 50_000
 """Sessions and authors whose encoded ids are cached."""
@@ -109,16 +111,19 @@ class MessageMapping:
         captions = beside_content(paths.content, mapped)
         calls, attachments = (beside(paths.content, name) for name in ("tool_calls", "attachments"))
         lists = (calls, *(() if overlaps(attachments, named) else (attachments,)))
+        files = beside(paths.content, "files")
+        files_read = [] if overlaps(files, named) else [f"{files}.{name}" for name in FILE_FIELDS]
         item = (beside(paths.content, name) for name in ("type", "name", "arguments"))
         of_item = tuple(path for path in item if path in named or not overlaps(path, named))
         self.text_paths = tuple(dict.fromkeys(map(stored_path, (*contents, *captions, *lists))))
-        read = (*mapped, *captions, *lists, *of_item, *paths_of(deleted))
+        read = (*mapped, *captions, *lists, *files_read, *of_item, *paths_of(deleted))
         self.read_paths = tuple(dict.fromkeys(map(stored_path, read)))
         self._captions = [getter(path) for path in captions]
         self._calls = getter(calls)
         parent = paths.content.rpartition(".")[0]
         self._parent = getter(parent) if parent else _itself
-        self._attachments = getter(attachments) if attachments in lists else None
+        attached_in = (*lists[1:], *([files] if files_read else []))
+        self._attachments = [getter(path) for path in attached_in]
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self._redacted = redactor or str
@@ -214,7 +219,7 @@ class MessageMapping:
         return "\n".join(filter(None, (*files, calls_of(content, calls, self._redacted))))
 
     def _attached(self, document: Document) -> list[tuple[str, str]]:
-        return [] if self._attachments is None else list(attached(self._attachments(document)))
+        return [found for read in self._attachments for found in attached(read(document))]
 
     def lacks_author(self, document: Document) -> bool:
         """Tell whether a user wrote the message, and it does not say which, or by something that is no id."""

@@ -127,13 +127,15 @@ def stored_window(session: Session, closed: Closed, members: Sequence[StoredMess
     return StoredWindow(name, session.session_id, session.seq, tuple(members), closed, trace)
 
 
-def leave_out(window: StoredWindow, off: Off) -> None:
-    """Remove the messages of switched-off users from a window; request nothing if none are left."""
+def leave_out(window: StoredWindow, off: Off, replaced: Collection[str] = ()) -> None:
+    """Remove the messages of switched-off users from a window, and those in whose place others are shown; request
+    nothing if none are left.
+    """
     anybody = off.users or window.session_id in off.sessions
     gone = {
         message.message_id
         for message in window.messages
-        if anybody and off.of(window.session_id, message.user_id)
+        if (anybody and off.of(window.session_id, message.user_id)) or message.message_id in replaced
     }
     if gone:
         taken = [message for message in window.messages if message.message_id in gone]
@@ -543,8 +545,9 @@ class FormationRequests:
         asked: list[tuple[StoredWindow, SessionFacts]] = []
         for window in sorted(closing.windows.values(), key=_order):
             if window.session_id in facts:
-                leave_out(window, batch.off)
                 known = facts[window.session_id]
+                replaced = known.replaced if isinstance(known, SessionFacts) else ()
+                leave_out(window, batch.off, replaced)
                 if not window.settled and isinstance(known, SessionFacts):
                     asked.append((window, known))
                 batch.counts.opted_out += len(window.left_out)

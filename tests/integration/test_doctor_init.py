@@ -246,6 +246,25 @@ async def test_of_two_readings_none_is_written_unless_somebody_chooses(
     assert (written["role"], written["roles"]) == ("fromMe", {"false": "user", "true": "assistant"})
 
 
+async def test_rooms_of_several_users_are_asked_about_and_the_answer_is_written(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await client[settings.mongodb.database]["messages"].insert_many(many(rooms))
+    unasked = await init("--collection", "messages")
+    assert tomllib.loads(unasked.stdout)["memory"] == {}
+    assert '# no facts: shared_sessions = "session"' in unasked.stdout
+    monkeypatch.setattr("eden_memory.cli.doctor._on_terminal", lambda: True)
+    command = ["doctor", "--init", "--collection", "messages", "--write"]
+    asked = await asyncio.to_thread(CliRunner().invoke, app, command, input="nothing\nauthors\n")
+    assert asked.exit_code == 0, asked.output
+    assert "Answer group, authors or none." in asked.stderr
+    written = tomllib.loads((folder / "eden.toml").read_text())
+    assert Settings(**written).memory.shared_sessions == "authors"
+
+
 async def test_a_collection_is_found_by_its_name_in_whatever_database_it_is(
     settings: Settings,
     client: AsyncMongoClient[dict[str, Any]],

@@ -18,9 +18,10 @@ from typing import IO, NamedTuple
 import pytest
 
 from eden_memory.errors import EXTRAS
+from eden_memory.local import server as ports
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
-from tests.integration.mcp.written import BLOCK, ROOT
+from tests.integration.mcp.written import BLOCK, ROOT, blocks
 from tests.integration.system.commands import environment
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, system
@@ -140,8 +141,57 @@ async def test_a_how_to_page_runs_as_it_is_written(name: str, settings: Settings
         await _played(page.first + script, own, tmp_path, page.says)
 
 
+BEFORE = """
+.venv/bin/eden serve > serve.log 2>&1 &
+SERVE=$!
+timeout 60 sh -c 'until curl -sf http://127.0.0.1:PORT/readyz > /dev/null; do sleep 1; done' || cat serve.log
+echo 'before: context'; .venv/bin/eden context c1 --user rui
+echo 'before: facts'; .venv/bin/eden facts --user rui
+echo 'before: search'; .venv/bin/eden search 'Which boat?' --user rui
+echo 'before: HTTP'
+curl -si "http://127.0.0.1:PORT/v1/agents/default/context?session=c1&user=rui" | grep -i '^eden-empty-because'
+echo 'before: end'
+"""
+"""What a new user asks first, when nothing is formed."""
+AFTER = """
+timeout 120 sh -c 'until grep -q "stage runs" run.log; do sleep 1; done'
+eden session form c1
+timeout 60 sh -c 'until eden facts --user rui | grep -q Gaivota; do sleep 1; done' || cat run.log
+printf '\\nafter: context\\n'; eden context c1 --user rui
+printf '\\nafter: search\\n'; eden search 'What is the boat called?' --user rui
+printf '\\nafter: Python\\n'; python way.py
+printf '\\nafter: HTTP\\n'; bash -eu way.sh
+printf '\\nafter: MCP\\n'; python mcp_way.py
+printf '\\nafter: inspector\\n'; curl -sL http://127.0.0.1:PORT/ui
+printf '\\nafter: gateway\\n'; curl -s http://127.0.0.1:PORT/v1/chat/completions -H 'Content-Type: application/json' \
+  -d '{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}'
+printf '\\nafter: end\\n'
+kill %1 %2
+wait %1 %2 || true
+"""
+MCP_WAY = """
+import asyncio, json, os
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+async def ask():
+    server = json.loads(SERVER)["mcpServers"]["eden-memory"]
+    given = {name: value for name, value in os.environ.items() if name.startswith("EDEN_")}
+    started = StdioServerParameters(command=server["command"], args=server["args"], env=given)
+    async with Client(started) as client:
+        print((await client.call_tool("list_facts", {})).structured_content)
+
+asyncio.run(ask())
+"""
+DOORS = ("context", "search", "Python", "HTTP", "MCP", "inspector")
+"""Those that show what was said, once memory is formed of it."""
+
+
 @pytest.mark.slow
-async def test_readme_leads_from_a_chat_collection_to_memory(settings: Settings, tmp_path: Path) -> None:
+async def test_readme_leads_from_a_chat_collection_to_memory_at_every_door(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """As a new user walks, README alone: each first answer says something, or why it is empty."""
     page = (ROOT / "README.md").read_text()
     (documents,) = (
         text for language, text in BLOCK.findall(page) if language == "json" and "Gaivota" in text
@@ -153,23 +203,31 @@ async def test_readme_leads_from_a_chat_collection_to_memory(settings: Settings,
     assert running is not None
     own = _environment(settings, tmp_path)
     source = own["EDEN_SOURCE_DATABASE"] = f"{settings.mongodb.database}_app"
+    port = own["EDEN_SERVE_PORT"] = str(ports.choose())
+    python, http, mcp, _ = [text.replace("8787", port) for _, text in blocks("README.md", "Four ways in")]
+    place = tmp_path / "empty"
+    place.mkdir()
+    (place / "way.py").write_text(python)
+    (place / "way.sh").write_text(http)
+    (place / "mcp_way.py").write_text(f"SERVER = {mcp!r}\n{MCP_WAY}")
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb.uri.get_secret_value()) as client:
         await client[source]["chat_messages"].insert_many(json.loads(documents))
         script = script.replace(export[0], "").replace("make up", "eden up")
-        script = script.replace(running[0], ".venv/bin/eden run > run.log 2>&1 &")
-        script += """
-timeout 120 sh -c 'until grep -q "stage runs" run.log; do sleep 1; done'
-eden session form c1
-timeout 60 sh -c 'until eden facts --user rui | grep -q Gaivota; do sleep 1; done' || cat run.log
-eden context c1 --user rui
-kill %1
-wait %1 || true
-"""
+        running_too = BEFORE + ".venv/bin/eden run > run.log 2>&1 &" + AFTER
+        script = script.replace(running[0], running_too.replace("PORT", port))
         try:
-            await _played(script, own, tmp_path, ("0 to put right", "<MemoryContext>", "Gaivota"))
+            said = await _played(script, own, tmp_path, ("0 to put right", "<MemoryContext>", "Gaivota"))
         finally:
             await client.drop_database(source)
+    answers = dict(
+        re.findall(r"^((?:before|after): \w+)\n(.*?)(?=^(?:before|after): )", said, re.DOTALL | re.M)
+    )
+    assert [
+        door for door in ("context", "facts", "search", "HTTP") if not answers[f"before: {door}"].strip()
+    ] == []
+    assert [door for door in DOORS if "Gaivota" not in answers[f"after: {door}"]] == []
+    assert "EDEN_GATEWAY_UPSTREAM" in answers["after: gateway"]
 
 
 async def _told(running: System) -> None:
@@ -181,8 +239,11 @@ async def _told(running: System) -> None:
         )
 
 
-async def _played(script: str, own: Mapping[str, str], folder: Path, says: Sequence[str]) -> None:
-    """Run a script in an empty folder, where `.venv` is the environment of the tests; it has to say these texts."""
+async def _played(script: str, own: Mapping[str, str], folder: Path, says: Sequence[str]) -> str:
+    """Run a script in an empty folder, where `.venv` is the environment of the tests; return what it says.
+
+    It has to say these texts.
+    """
     place, log = folder / "empty", folder / "said.txt"
     (place / ".venv").mkdir(parents=True)
     (place / ".venv/bin").symlink_to(Path(sys.executable).parent)
@@ -191,6 +252,7 @@ async def _played(script: str, own: Mapping[str, str], folder: Path, says: Seque
     said = log.read_text()
     assert code == 0, said[-4_000:]
     assert [text for text in says if text not in said] == [], said[-4_000:]
+    return said
 
 
 async def _run(script: str, folder: Path, own: Mapping[str, str], output: IO[str]) -> int | None:

@@ -377,19 +377,24 @@ def _plain_bots(number: int, rows: list[Row]) -> Row:
     return {"_id": _object_id(number * EACH), "userId": user, "messages": rows, "updatedAt": BEGAN}
 
 
-def _chat_ui(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said]:
-    role = "user" if users else "assistant"
+def _chat_ui(number: int, users: bool, text: str, at: datetime) -> tuple[Row, Said | None]:
+    """In each session the first answer was made again, so that it and what followed on it are not shown."""
+    role, first, place = "user" if users else "assistant", number // EACH * EACH, number % EACH
+    replaced = place in (1, 2)
+    before = range(place) if replaced or place == 0 else (0, *range(3, place))
+    files = [{"type": "hash", "name": "keel.png", "value": "0f" * 32, "mime": "image/png"}]
     row: Row = {
         "id": str(UUID(int=number)),
         "from": role,
         "content": text,
         "createdAt": at,
         "updatedAt": at,
-        "ancestors": [],
+        "ancestors": [str(UUID(int=first + each)) for each in before],
         "children": [],
-        **({"files": []} if users else {"updates": [], "interrupted": False}),
+        **({"files": files if place == 4 else []} if users else {"updates": [], "interrupted": False}),
     }
-    return row, Said(role, f"o.{_chat_ui_user(number)}", text)
+    said = f"{text}\n[image: keel.png]" if place == 4 else text
+    return row, None if replaced else Said(role, f"o.{_chat_ui_user(number)}", said)
 
 
 def _chat_ui_user(number: int) -> ObjectId:
@@ -517,7 +522,7 @@ STORED_CHATS = (
             "user_id": "userId",
             "created_at": "messages.createdAt",
         },
-        not_read=("`files`", "which answer was chosen of several: all count"),
+        not_read=("branches beside the newest message's; files' content",),
         listed=_chat_uis,
     ),
     StoredChat(
@@ -586,7 +591,7 @@ STORED_CHATS = (
             "roles": {"true": "user", "false": "assistant"},
             "exclude": ["isTemporary", "error"],
         },
-        not_read=("which answer was regenerated: both count",),
+        not_read=("what was replaced on another branch, if memory was not formed of it yet",),
         of_session=_librechat_session,
         sessions={"id": "conversationId", "users": "user", "title": "title", "exclude": ["isTemporary"]},
     ),

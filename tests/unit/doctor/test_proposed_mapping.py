@@ -10,7 +10,8 @@ from pydantic import SecretStr
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping_checks import judge_documents
 from eden_memory.doctor.mapping_proposal import Proposal, propose, samples, turn_lists
-from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged, propose_sessions
+from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged
+from eden_memory.doctor.proposed_sessions import propose_sessions
 from eden_memory.doctor.role_names import meaning
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings

@@ -8,13 +8,13 @@ import pytest
 from eden_memory.cli.doctor import FoundMapping, proposal_findings
 from eden_memory.directory.session_documents import listed_users
 from eden_memory.doctor.known_shapes import known_shape
-from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents, messages_in
+from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents, messages_in, rooms_among
 from eden_memory.doctor.mapping_proposal import propose
-from eden_memory.doctor.proposed_mapping import (
-    ProposedPlace,
-    UsersProposal,
-    as_toml,
-    findings_of,
+from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of
+from eden_memory.doctor.proposed_rooms import RoomChoice, SampledRooms
+from eden_memory.doctor.proposed_sessions import (
+    PeopleProposal,
+    propose_agents,
     propose_sessions,
     propose_users,
 )
@@ -55,7 +55,8 @@ def test_message_author_time_and_role_are_read_right(chat: StoredChat) -> None:
     settings = Settings(messages=MessagesSettings(collection="chats", **chat.messages))
     mapping, documents = message_mapping(settings), chat.documents()
     messages = messages_in(documents, settings)
-    for number, (document, said) in enumerate(zip(messages, chat.said(), strict=True)):
+    told = [each for each in enumerate(chat.said()) if chat.listed is None or each[1] is not None]
+    for document, (number, said) in zip(messages, told, strict=True):
         result = mapped(change(number, "insert", document), messages=mapping)
         assert not result.unmapped
         found = [
@@ -82,6 +83,26 @@ def test_documents_of_sessions_are_joined_by_the_field_that_messages_name(chat: 
     written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents), proposed))["sessions"]
     assert written == {"collection": "chats_of_people", **chat.sessions}
     assert listed_users(SessionsSettings(**written), described[0]) not in (None, [])
+    best = MessagesCandidate("my_app", "chats", documents, propose(documents))
+    found = proposal_findings(Settings(), FoundMapping(best, [], proposed, []))
+    assert [
+        (one.check, one.what) for one in found if one.check == "message authors" and one.state != "ok"
+    ] == []
+
+
+def test_a_temporary_chat_of_an_earlier_librechat_is_one_that_expires() -> None:
+    chat = next(chat for chat in STORED_CHATS if chat.program == "LibreChat")
+    documents, described = (
+        [{name: value for name, value in row.items() if name != "isTemporary"} for row in rows]
+        for rows in (chat.documents(), chat.described())
+    )
+    shape = known_shape(documents)
+    assert shape is not None
+    sessions = propose_sessions("conversations", described, len(described), (), shape.sessions)
+    assert (propose(documents).exclude, sessions and sessions.exclude) == (
+        ["error", "expiredAt"],
+        ["expiredAt"],
+    )
 
 
 @pytest.mark.parametrize("chat", UNREAD_CHATS, ids=lambda chat: chat.name)
@@ -102,15 +123,58 @@ def test_the_table_in_the_docs_is_made_from_these_chats() -> None:
 
 def test_a_room_of_several_users_is_asked_about() -> None:
     documents = many(rooms)
-    best = MessagesCandidate("my_app", "chats", documents, propose(documents))
-    found = {one.check: one for one in proposal_findings(Settings(), FoundMapping(best, [], None, []))}
-    assert found["rooms"].what.startswith("in 4 of 4 sampled sessions several users write")
+    proposal = propose(documents)
+    settings = Settings(**tomllib.loads(as_toml(proposal, PLACE, len(documents))))
+    sampled = rooms_among(documents, settings)
+    assert sampled == SampledRooms(4, 4)
+    best = MessagesCandidate("my_app", "chats", documents, proposal)
+    asked = FoundMapping(best, [], None, [], rooms=sampled)
+    found = {one.check: one for one in proposal_findings(Settings(), asked)}
+    assert found["rooms"].what.startswith("in 4 of 4 sampled sessions several users take part")
     assert "EDEN_MEMORY_SHARED_SESSIONS" in found["rooms"].hint
+
+
+@pytest.mark.parametrize(
+    ("choice", "shared", "group"),
+    [(None, None, None), ("authors", "authors", None), ("none", "session", None), ("group", None, "team.id")],
+)
+def test_what_is_chosen_for_rooms_is_written_and_without_a_choice_all_stand_as_comments(
+    choice: RoomChoice | None, shared: str | None, group: str | None
+) -> None:
+    listing = [{"_id": number, "members": [1, 2], "team": {"id": "t1"}} for number in range(4)]
+    sessions = propose_sessions("rooms", listing, 4)
+    assert sessions is not None
+    sampled = rooms_among([], Settings(), sessions)
+    assert sampled == SampledRooms(4, 4, "team.id")
+    chosen = replace(sessions, has_groups=choice == "group")
+    documents = many(nested)
+    proposed = as_toml(propose(documents), PLACE, 40, chosen, rooms=sampled, choice=choice)
+    written = tomllib.loads(proposed)
+    assert (written["memory"].get("shared_sessions"), written["sessions"].get("group_id")) == (shared, group)
+    assert ("# no facts: shared_sessions" in proposed) is (choice is None)
+    Settings(**written)
+
+
+def test_agents_are_proposed_only_where_each_of_them_has_a_document() -> None:
+    listing = [{"_id": number, "members": [1], "botId": f"b{number % 2}"} for number in range(4)]
+    sessions = propose_sessions("rooms", listing, 4)
+    assert sessions is not None
+    assert list(sessions.agents) == ["b0", "b1"]
+    bots = [{"_id": f"b{number}", "name": "Helper", "model": "m"} for number in range(2)]
+    agents = propose_agents("bots", bots, 2)
+    assert agents == PeopleProposal("bots", 2, 2, "name")
+    assert (propose_agents("bots", bots[:1], 2), propose_agents("models", bots, 2)) == (None, None)
+    lacking = propose_sessions("rooms", [*listing, {"_id": 4, "members": [1]}], 5)
+    assert lacking is not None
+    assert list(lacking.agents) == [], "the default agent has no document"
+    documents = many(nested)
+    written = tomllib.loads(as_toml(propose(documents), PLACE, 40, sessions, agents=agents))
+    assert written["agents"] == {"collection": "bots", "name": "name"}
 
 
 def test_people_are_proposed_with_their_names_and_without_their_addresses() -> None:
     people = [{"_id": number, "email": "x@example.org", "displayName": "Ana"} for number in range(4)]
-    assert propose_users("appMembers", people, 5) == UsersProposal("appMembers", 5, 4, "displayName")
+    assert propose_users("appMembers", people, 5) == PeopleProposal("appMembers", 5, 4, "displayName")
     assert propose_users("orders", people, 4) is None
     assert propose_users("users", people, 9) is None, "most authors are not among them"
 

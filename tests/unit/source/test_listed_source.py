@@ -24,11 +24,13 @@ from eden_memory.directory.listed_messages import (
     unpacked,
 )
 from eden_memory.directory.listed_store import StoredList, rows_of, stored_list
+from eden_memory.doctor.mapping_checks import judge_documents
+from eden_memory.metrics import TAILER_LEFT_OUT
 from eden_memory.mongo.changes import DELETE, INSERT, UPDATE, ChangeEvent, version_of
 from eden_memory.mongo.ids import encode_id
 from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.settings import MessagesSettings
+from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.listed_source import ListedSource
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping
 from eden_memory.source.source_mapping import InboxMapping, SourceMapping
@@ -248,3 +250,43 @@ def test_a_list_is_read_as_it_was_stored(marks: list[tuple[int, int | None, bool
         for number, (seconds, place, edited) in enumerate(marks)
     ]
     assert unpacked(*packed(entries)) == entries
+
+
+def test_an_element_that_is_no_document_is_counted_and_hides_no_other() -> None:
+    listed, tailer = leader(Rows())
+    odd = {
+        "_id": "d",
+        "user": "ana",
+        "m": ["Hello", {"role": "user", "content": "The boat is red."}, 5, None],
+    }
+    counted = TAILER_LEFT_OUT.labels("element")
+    before: float = counted._value.get()  # pyright: ignore
+    event = ChangeEvent(INSERT, "chats", "d", odd, None, None, version_of(1_000, 1), TIME)
+    mapped = tailer(asyncio.run(listed.changes([event])))
+    assert (len(mapped.records), len(mapped.unmapped)) == (1, 0)
+    assert counted._value.get() - before == len(["Hello", 5, None])  # pyright: ignore
+    texts = next(
+        one for one in judge_documents([odd], Settings(messages=MAPPED)) if one.check == "message texts"
+    )
+    assert "element 3" in texts.what
+
+
+def test_an_answer_that_is_made_again_takes_the_place_of_the_first_and_comes_back_if_it_is_followed() -> None:
+    listed, tailer = leader(Rows())
+
+    def tells(place: int, operation: str, *elements: dict[str, Any]) -> list[tuple[str, bool]]:
+        now = {"_id": "d", "user": "ana", "m": list(elements)}
+        event = ChangeEvent(operation, "chats", "d", now, None, ("m",), version_of(1_000 + place, 1), TIME)
+        mapped = tailer(asyncio.run(listed.changes([event])))
+        return sorted((record.key.decode(), record.value is not None) for record in mapped.records)
+
+    def element(name: str, *ancestors: str) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "user", "content": f"The boat {name}.", "children": []}
+        return {"id": name, "ancestors": list(ancestors), **said}
+
+    first, answer = element("u"), element("a", "u")
+    again, followed = element("b", "u"), element("c", "u", "a")
+    assert tells(0, INSERT, first, answer) == [("s.s.d%2Fs.a", True), ("s.s.d%2Fs.u", True)]
+    assert tells(1, UPDATE, first, answer, again) == [("s.s.d%2Fs.a", False), ("s.s.d%2Fs.b", True)]
+    came = tells(2, UPDATE, first, answer, again, followed)
+    assert came == [("s.s.d%2Fs.a", True), ("s.s.d%2Fs.b", False), ("s.s.d%2Fs.c", True)]

@@ -214,6 +214,18 @@ def test_what_has_no_text_is_counted_by_kind_in_our_words() -> None:
         ),
         ({"content": "a", "attachments": "b"}, "a", []),
         (
+            {
+                "content": "a",
+                "attachments": [{"filename": "b.pdf", "type": "x/y"}],
+                "files": [
+                    {"type": "hash", "name": "c.png", "value": "0f", "mime": "image/png"},
+                    {"type": "x"},
+                ],
+            },
+            "a\n[file: b.pdf]\n[image: c.png]",
+            ["file"],
+        ),
+        (
             {"content": None, "type": "function_call", "name": "find", "arguments": "{}"},
             "[call: find {}]",
             [],
