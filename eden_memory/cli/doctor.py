@@ -28,13 +28,12 @@ from eden_memory.doctor.mapping_checks import (
     sessions_beside,
     users_beside,
 )
-from eden_memory.doctor.mapping_proposal import samples, two_speakers
+from eden_memory.doctor.mapping_proposal import samples
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     SessionsProposal,
     UsersProposal,
     as_toml,
-    finding_of_both,
     finding_of_users,
     findings_of,
     findings_of_sessions,
@@ -227,8 +226,6 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
     best = found.best
     findings = findings_of(best.proposal)
-    if best.proposal.role is None and (both := two_speakers(best.documents)):
-        return [finding_of_both(*both)]
     if failed(findings):
         return findings
     judged = judge_documents(best.documents, _mapped(settings, best))

@@ -24,6 +24,7 @@ from eden_memory.doctor.sampled_fields import WORD, SampledField, is_id, kinds, 
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import encode_id
+from eden_memory.settings import SPEAKERS
 
 USERS = frozenset(
     {"users", "user", "members", "member", "participants", "participant", "people", "customers", "customer"}
@@ -306,6 +307,9 @@ def _messages_lines(proposal: Proposal) -> list[str]:
     several = {"content": proposal.contents} if proposal.otherwise else {}
     paths: Mapping[str, str | Sequence[str] | None] = {**proposal.paths, **several}
     listed = "its elements are the messages"
+    if proposal.listed is not None and SPEAKERS in proposal.listed:
+        listed = "the texts of these fields are the messages"
+        paths = {name: path for name, path in paths.items() if name not in ("role", "content")}
     return [
         *([] if proposal.listed is None else [_line("list", proposal.listed, listed)]),
         *(_line(name, path, proposal.forms.get(name, "")) for name, path in paths.items()),
@@ -486,16 +490,6 @@ def finding_of_rooms(several: int, sessions: int) -> Finding:
     """Of sessions in which several users write."""
     what = f"in {several} of {sessions} sampled sessions several users write: it keeps no facts by default"
     return Finding("rooms", "warn", what, ROOM_CHOICES)
-
-
-def finding_of_both(asked: str, answered: str) -> Finding:
-    """Of documents that each hold what the user said and the answer."""
-    return Finding(
-        "messages",
-        "fail",
-        f"each document holds what two speakers said (`{asked}`, `{answered}`): a message has to be one of its own",
-        "Write the question and the answer as documents, each with its role and the id of the session.",
-    )
 
 
 def finding_of_listed(path: str) -> Finding:
