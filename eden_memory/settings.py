@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self, cast
 
 from pydantic import (
     Field,
@@ -33,6 +33,10 @@ from eden_memory.limits import FormationLimits, LimitsSettings, SettingsGroup
 from eden_memory.names import JSON_TEXT, Names, Placement
 from eden_memory.schemas.scopes import SharedSessions, SharingMode
 
+SPEAKERS = "+"
+"""Between the fields of a document of which each holds what one speaker said."""
+SPEAKER, SAID = "role", "text"
+"""The fields of such a message."""
 TAILER = "tailer/"
 """Begins the name of every source."""
 FACTS_OF_SHORT_PROMPTS = 8
@@ -124,7 +128,8 @@ class MessagesSettings(SettingsGroup):
     list: str | None = Field(
         default=None,
         description="the list whose elements are the messages, where a document holds a whole session: paths that "
-        "begin with it are read in each element, all others in its document; unset: a document is a message",
+        "begin with it are read in each element, all others in its document; `question+answer`: the fields of two "
+        "speakers, whose texts are the messages and whose names the roles; unset: a document is a message",
     )
     session_id: str = "session_id"
     role: str = "role"
@@ -168,6 +173,14 @@ class MessagesSettings(SettingsGroup):
         description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_speakers(cls, given: Any) -> Any:
+        path = given.get("list") if isinstance(given, dict) else None
+        if not isinstance(path, str) or SPEAKERS not in path:
+            return given
+        return {"role": f"{path}.{SPEAKER}", "content": f"{path}.{SAID}", **cast("dict[str, Any]", given)}
+
     @field_validator("content")
     @classmethod
     def _demand_paths(cls, content: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -193,6 +206,11 @@ class MessagesSettings(SettingsGroup):
         """Whether MongoDB itself can read every field of a message, and each document is one."""
         paths = (self.role, self.user_id, self.created_at, *self.contents, *self.unread)
         return self.list is None and not any(JSON_TEXT in path for path in paths)
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """The fields of several speakers in a document, in place of a list."""
+        return tuple(self.list.split(SPEAKERS)) if self.list is not None and SPEAKERS in self.list else ()
 
     @property
     def contents(self) -> tuple[str, ...]:

@@ -29,11 +29,10 @@ from eden_memory.doctor.mapping_checks import (
     sessions_beside,
     users_beside,
 )
-from eden_memory.doctor.mapping_proposal import samples, two_speakers
+from eden_memory.doctor.mapping_proposal import samples
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     as_toml,
-    finding_of_both,
     findings_of,
     merged,
     readings_of,
@@ -260,8 +259,6 @@ def proposal_findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
     best = found.best
     findings = findings_of(best.proposal)
-    if best.proposal.role is None and (both := two_speakers(best.documents)):
-        return [finding_of_both(*both)]
     if failed(findings):
         return findings
     if found.sessions is not None and found.sessions.users is not None:

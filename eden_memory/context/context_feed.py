@@ -226,7 +226,7 @@ def _feed_of(database: str, followed: Sequence[_Followed]) -> Feed:
 
 def _messages(settings: Settings) -> _Followed:
     paths = settings.messages
-    fields = (paths.session_id, paths.user_id, paths.role)
+    fields = (paths.session_id, paths.user_id, paths.role, *paths.speakers)
     session_id, user_id, role = (
         getter(placed(paths, path)) for path in (paths.session_id, paths.user_id, paths.role)
     )

@@ -28,7 +28,7 @@ from eden_memory.mongo.document_fields import (
     without_json,
 )
 from eden_memory.mongo.ids import as_bytes, encode_id
-from eden_memory.settings import MessagesSettings
+from eden_memory.settings import SAID, SPEAKER, MessagesSettings
 
 OWN_IDS = ("_id", "id", "message_id", "messageId", "uuid")
 """Fields of an element that hold its own id; the first one that does counts."""
@@ -123,8 +123,13 @@ class MessageList:
         holder = "" if is_json(holder) else holder
         own = dict.fromkeys((*OWN_IDS, *(f"{holder}{name}" for name in OWN_IDS)))
         read = dict.fromkeys((*own, *BRANCH_FIELDS))
-        self.read_paths = [stored_path(path)] if is_json(path) else [f"{path}.{name}" for name in read]
+        self.listed = messages.speakers or (path,)
+        """Where the messages stand in a document."""
+        self.read_paths = [f"{path}.{name}" for name in read]
         """Paths of a document that are read beside the mapped ones."""
+        if messages.speakers or is_json(path):
+            self.read_paths = [*map(stored_path, self.listed)]
+        self._speakers = {name: getter(name) for name in messages.speakers}
         self._read, self._key, self._parts = getter(path), key[:32], path.split(".")
         self._inner, self._outer = ([getter(stored_path(name)) for name in names] for names in (inner, outer))
         self._own_ids = [*map(getter, own)]
@@ -147,6 +152,9 @@ class MessageList:
     def _listed(self, document: Document) -> list[Any]:
         if isinstance(document, Unreadable):
             raise Unusable(document.reason)
+        if self._speakers:
+            said = ((name, read(document)) for name, read in self._speakers.items())
+            return [{SPEAKER: name, SAID: text} for name, text in said if text not in (None, "")]
         listed = self._read(document)
         if listed is None or listed == "":
             return []

@@ -10,7 +10,16 @@ from typing import Any, cast
 from bson import ObjectId
 
 from eden_memory.doctor.known_shapes import HALF, KnownShape, at, known_shape, listed_rows
-from eden_memory.doctor.role_names import PAIR, flag_roles, meaning, name_of_role, names_me, role_names
+from eden_memory.doctor.role_names import (
+    ANSWERED,
+    ASKED,
+    PAIR,
+    flag_roles,
+    meaning,
+    name_of_role,
+    names_me,
+    role_names,
+)
 from eden_memory.doctor.sampled_fields import (
     WORD,
     Row,
@@ -33,7 +42,7 @@ from eden_memory.mongo.document_fields import (
 )
 from eden_memory.names import JSON_TEXT
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
-from eden_memory.settings import Role
+from eden_memory.settings import SPEAKERS, Role
 
 MANY_SESSIONS = 3
 """Of so many sessions the one author is the user of all of them, or no user."""
@@ -181,6 +190,9 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     rows = documents if shape is not None else with_json(documents)
     turns = turn_lists(rows) if shape is None else []
     flat = _proposed(rows, shape, turns)
+    if shape is None and flat.role is None and (both := two_speakers(documents)):
+        path = SPEAKERS.join(both)
+        return replace(_proposed(listed_rows(documents, path), None, both), listed=path)
     if shape is not None or not turns or None not in (flat.role, flat.content):
         return flat
     path, documents = turns[0], rows
@@ -623,15 +635,11 @@ def turn_lists(documents: Sequence[Row]) -> list[str]:
     return found
 
 
-ASKED = frozenset({"question", "prompt", "query", "input", "request"})
-ANSWERED = frozenset({"answer", "response", "completion", "output", "reply"})
-
-
 def two_speakers(documents: Sequence[Row]) -> tuple[str, str] | None:
     """Return the fields of what is asked and answered, where documents without a role hold both."""
     texts = [found for found in sampled_fields(documents) if found.share(is_text) >= HALF]
-    asked = next((found.path for found in texts if ASKED & {*found.words}), None)
-    answered = next((found.path for found in texts if ANSWERED & {*found.words}), None)
+    asked = next((found.path for found in texts if {*ASKED} & {*found.words}), None)
+    answered = next((found.path for found in texts if {*ANSWERED} & {*found.words}), None)
     return None if asked is None or answered is None else (asked, answered)
 
 

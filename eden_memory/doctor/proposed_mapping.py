@@ -13,6 +13,7 @@ from eden_memory.doctor.mapping_proposal import ID, Proposal
 from eden_memory.doctor.proposed_rooms import RoomChoice, SampledRooms, memory_lines
 from eden_memory.doctor.proposed_sessions import PeopleProposal, SessionsProposal
 from eden_memory.errors import EdenError
+from eden_memory.settings import SPEAKERS
 
 SECTION = re.compile(r"^\[+\s*([\w-]+)", re.MULTILINE)
 
@@ -115,6 +116,9 @@ def _messages_lines(proposal: Proposal) -> list[str]:
     several = {"content": proposal.contents} if proposal.otherwise else {}
     paths: Mapping[str, str | Sequence[str] | None] = {**proposal.paths, **several}
     listed = "its elements are the messages"
+    if proposal.listed is not None and SPEAKERS in proposal.listed:
+        listed = "the texts of these fields are the messages"
+        paths = {name: path for name, path in paths.items() if name not in ("role", "content")}
     return [
         *([] if proposal.listed is None else [_line("list", proposal.listed, listed)]),
         *(_line(name, path, proposal.forms.get(name, "")) for name, path in paths.items()),
@@ -257,16 +261,6 @@ def findings_of(proposal: Proposal) -> list[Finding]:
         what = f"{proposal.without_role} of the documents have no role: they count as `other`"
         found.append(Finding("roles", "warn", what))
     return found
-
-
-def finding_of_both(asked: str, answered: str) -> Finding:
-    """Of documents that each hold what the user said and the answer."""
-    return Finding(
-        "messages",
-        "fail",
-        f"each document holds what two speakers said (`{asked}`, `{answered}`): a message has to be one of its own",
-        "Write the question and the answer as documents, each with its role and the id of the session.",
-    )
 
 
 def finding_of_listed(path: str) -> Finding:

@@ -18,9 +18,26 @@ AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "
 """Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
 
+ASKED = ("question", "prompt", "query", "input", "request")
+ANSWERED = ("answer", "response", "completion", "output", "reply")
+"""Names of fields that hold what the user said, and what was answered."""
+
+
 NAMES: dict[Role, tuple[str, ...]] = {
-    "user": ("user", "human", "customer", "client", "visitor", "guest", "member", "person", "enduser", "me"),
-    "assistant": ("assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
+    "user": (
+        *ASKED,
+        "user",
+        "human",
+        "customer",
+        "client",
+        "visitor",
+        "guest",
+        "member",
+        "person",
+        "enduser",
+        "me",
+    ),
+    "assistant": (*ANSWERED, "assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
     "tool": (
         "tool",
         "function",

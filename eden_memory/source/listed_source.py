@@ -107,7 +107,7 @@ class ListedSource:
         self._collection, self._source = collection, source
         self._session = mapping.paths.session_id
         self._documents = documents
-        self._paths = (listing.path, *map(stored_path, mapping.read_paths))
+        self._paths = tuple(map(stored_path, (*listing.listed, *mapping.read_paths)))
         self._deleted: dict[str, str] = {}
         self._passed = ""
         self.epoch = 0

@@ -1,12 +1,12 @@
 """Documents that list their messages form memory as any others: shown, formed, edited, trimmed, forgotten."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from eden_memory.schemas.documents import MessageLists
-from eden_memory.settings import Settings
+from eden_memory.schemas.documents import Message, MessageLists
+from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.windows import session_state
 from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import Serving
@@ -90,3 +90,46 @@ async def test_what_lists_say_is_shown_formed_and_forgotten(
         await chats.update_one(told, says("fact user: The cat is called Mia."))
         await at.form("told")
         await facts("Mia")
+
+
+async def test_a_question_and_its_answer_in_one_document_are_two_messages(
+    settings: Settings, shared_models: Serving
+) -> None:
+    paths = MessagesSettings(
+        list="question+answer",
+        session_id="session",
+        user_id="user",
+        created_at="at",
+        roles={"question": "user", "answer": "assistant"},
+        delete_grace_seconds=0.5,
+    )
+    mapped = fast(settings, shared_models, sessions={"users": "-"}, users={"collection": None})
+    mapped = mapped.model_copy(update={"messages": paths})
+    async with system(mapped, shared_models) as at:
+        chats = at.source["messages"]
+        for session in ("told", "asks"):
+            await at.session(id=session)
+        asked = {"session": "told", "user": "ana", "at": datetime.now(UTC)}
+        first = (await chats.insert_one({**asked, "question": "fact user: The boat is Gaivota."})).inserted_id
+        await chats.insert_one({**asked, "session": "asks", "question": "Hello"})
+        await at.shows("asks", "ana", "[user]", "Gaivota")
+        await chats.update_one({"_id": first}, {"$set": {"answer": "A fine name."}})
+
+        async def roles() -> bool:
+            rows = await at.memory(Message.COLLECTION).find({"session_id": "s.told"}).to_list()
+            return sorted(row["role"] for row in rows) == ["assistant", "user"]
+
+        await until(roles, "the answer is a message, too")
+        await at.form("told")
+
+        async def facts(*contents: str) -> bool:
+            found = await at.facts("ana")
+            return len(found) == len(contents) and all(map(str.__contains__, found, contents))
+
+        await until(lambda: facts("Gaivota"), "the question forms")
+        await chats.update_one({"_id": first}, {"$set": {"question": "fact user: The boat is Pardal."}})
+        await until(facts, "what an edit takes out is forgotten")
+        await at.form("told")
+        await until(lambda: facts("Pardal"), "the new question forms")
+        await chats.delete_one({"_id": first})
+        await until(facts, "with the document both messages go")

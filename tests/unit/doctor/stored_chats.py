@@ -476,26 +476,23 @@ def _agents_sdk(number: int, users: bool, text: str, at: datetime) -> tuple[Row,
     return {**row, "created_at": at}, Said(role, None, text)
 
 
-def _question(number: int) -> Row:
-    texts = {"question": f"Is boat {number} ready for the trip?", "answer": "It is due in March."}
-    return {"_id": _object_id(number), "sessionId": f"s{number // 5}", "userId": _user(number), **texts}
+def exchange(number: int) -> Row:
+    """Return a document that holds what two speakers said: question and answer."""
+    texts = {
+        "question": f"Is boat {number} ready for the trip?",
+        "answer": f"It is due on {number + 1} March.",
+    }
+    session, at = f"s{number // 5}", BEGAN + timedelta(minutes=number)
+    return {
+        "_id": _object_id(number),
+        "sessionId": session,
+        "userId": _user(number),
+        **texts,
+        "createdAt": at,
+    }
 
 
-class UnreadChat(NamedTuple):
-    """A form that cannot be mapped: what `eden doctor --init` says of it instead of a proposal."""
-
-    name: str
-    make: Callable[[int], Row]
-    says: str
-
-
-UNREAD_CHATS = (
-    UnreadChat(
-        "Two speakers in a document (`{question, answer}`)",
-        _question,
-        "each document holds what two speakers said (`question`, `answer`)",
-    ),
-)
+EXCHANGES = "Two speakers in a document (`{question, answer}`)"
 
 STORED_CHATS = (
     StoredChat(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.unit.doctor.stored_chats import STORED_CHATS, UNREAD_CHATS, StoredChat
+from tests.unit.doctor.stored_chats import EXCHANGES, STORED_CHATS, StoredChat
 
 PAGE = Path(__file__).parents[3] / "docs/reference/stored-chats.md"
 HEAD = """\
@@ -27,8 +27,8 @@ def _rows() -> Iterator[str]:
     for chat in STORED_CHATS:
         beside = ", ".join(f"`{chat.sessions[name]}`" for name in ("id", "users") if name in chat.sessions)
         yield f"| {chat.program} | {_fields(chat)} | {beside} | {'; '.join(chat.not_read)} |"
-    for unread in UNREAD_CHATS:
-        yield f"| {unread.name} | | | all: write each message as a document of its own |"
+    fields = "`list` is `question+answer`: `sessionId`, the field, its text, `userId`, `createdAt`"
+    yield f"| {EXCHANGES} | {fields} | | |"
 
 
 def _fields(chat: StoredChat) -> str:

@@ -23,11 +23,10 @@ from eden_memory.source.messages_store import message_mapping
 from tests.unit.doctor.schemas_of_chats import BEGAN, many, nested, rooms
 from tests.unit.doctor.stored_chats import (
     STORED_CHATS,
-    UNREAD_CHATS,
     Row,
     Said,
     StoredChat,
-    UnreadChat,
+    exchange,
     moment_of_number,
 )
 from tests.unit.doctor.stored_chats_page import PAGE, page
@@ -105,16 +104,39 @@ def test_a_temporary_chat_of_an_earlier_librechat_is_one_that_expires() -> None:
     )
 
 
-@pytest.mark.parametrize("chat", UNREAD_CHATS, ids=lambda chat: chat.name)
-def test_what_cannot_be_mapped_is_said_and_no_mapping_is_proposed(chat: UnreadChat) -> None:
-    documents = [chat.make(number) for number in range(20)]
-    best = MessagesCandidate("my_app", "chats", documents, propose(documents))
-    refused = [
-        one.what
-        for one in proposal_findings(Settings(), FoundMapping(best, [], None, []))
-        if one.state == "fail"
+def test_two_speakers_of_a_document_are_two_messages() -> None:
+    documents = [exchange(number) for number in range(20)]
+    written = tomllib.loads(as_toml(propose(documents), PLACE, len(documents)))["messages"]
+    assert written == {
+        "collection": "chats",
+        "list": "question+answer",
+        "session_id": "sessionId",
+        "user_id": "userId",
+        "created_at": "createdAt",
+        "roles": {"answer": "assistant", "question": "user"},
+    }
+    settings = Settings(messages=MessagesSettings(**written))
+    documents[3]["answer"] = None  # it is not answered yet
+    messages, mapping = messages_in(documents, settings), message_mapping(settings)
+    found = [
+        (event.role, event.user_id, event.text, event.session_id, event.created_at)
+        for number, message in enumerate(messages)
+        for event in map(recorded, mapped(change(number, "insert", message), messages=mapping).records)
     ]
-    assert any(what.startswith(chat.says) for what in refused), refused
+    assert found == [
+        (
+            role,
+            f"s.{document['userId']}",
+            document[field],
+            f"s.{document['sessionId']}",
+            document["createdAt"],
+        )
+        for document in documents
+        for field, role in (("question", "user"), ("answer", "assistant"))
+        if document[field] is not None
+    ]
+    states = {finding.check: finding.state for finding in judge_documents(documents, settings)}
+    assert "fail" not in states.values(), states
 
 
 def test_the_table_in_the_docs_is_made_from_these_chats() -> None:
