@@ -176,10 +176,11 @@ class MessagesSettings(SettingsGroup):
     @model_validator(mode="before")
     @classmethod
     def _read_speakers(cls, given: Any) -> Any:
-        path = given.get("list") if isinstance(given, dict) else None
+        named = cast("dict[str, Any]", given) if isinstance(given, dict) else dict[str, Any]()
+        path = named.get("list")
         if not isinstance(path, str) or SPEAKERS not in path:
             return given
-        return {"role": f"{path}.{SPEAKER}", "content": f"{path}.{SAID}", **cast("dict[str, Any]", given)}
+        return {"role": f"{path}.{SPEAKER}", "content": f"{path}.{SAID}", **named}
 
     @field_validator("content")
     @classmethod

@@ -96,7 +96,10 @@ def test_describe_shows_what_is_declared_beside_what_is_there(eden: Any, setting
 
 
 def test_check_names_what_is_not_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas, "documents", lambda *_: ["docs/reference/events.md"])
+    def stale(*_: object) -> list[str]:
+        return ["docs/reference/events.md"]
+
+    monkeypatch.setattr(schemas, "documents", stale)
     checked = CliRunner().invoke(app, ["schemas", "check"])
     assert isinstance(checked.exception, EdenError)
     assert str(checked.exception).startswith("docs/reference/events.md: ")
