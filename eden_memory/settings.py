@@ -176,11 +176,12 @@ class MessagesSettings(SettingsGroup):
     @model_validator(mode="before")
     @classmethod
     def _read_speakers(cls, given: Any) -> Any:
-        named = cast("dict[str, Any]", given) if isinstance(given, dict) else dict[str, Any]()
-        path = named.get("list")
-        if not isinstance(path, str) or SPEAKERS not in path:
+        if not isinstance(given, dict):
             return given
-        return {"role": f"{path}.{SPEAKER}", "content": f"{path}.{SAID}", **named}
+        named = cast("dict[str, Any]", given)
+        path = named.get("list")
+        of_speakers = isinstance(path, str) and SPEAKERS in path
+        return {"role": f"{path}.{SPEAKER}", "content": f"{path}.{SAID}", **named} if of_speakers else named
 
     @field_validator("content")
     @classmethod
