@@ -148,7 +148,9 @@ def _sources(event: Event) -> list[SourceMessage]:
 Row = dict[str, Any]
 ABSORBING = ("consolidation", "propagation")
 """Stages that ask about the reflections that a version of a blob absorbs."""
-ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
+ERASURE_INDEXES: Indexes = {
+    Erasure.COLLECTION: (index_on("restated", sparse=True), index_on("-forgotten_at"))
+}
 FOUND = dict.fromkeys(("members", "kinds", "parts", "record_count", "records.t"), 1)
 """Fields of an outcome that say what it led to, without its records' values."""
 TOGETHER = 200

@@ -1,4 +1,4 @@
-"""Count what was formed day by day, over the indexes of the lists: at most so much of each kind is read."""
+"""What was formed day by day, and what was forgotten last: over indexes, and at most so much of each kind."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.documents import Consolidated, Erasure, Fact, Reflection, Snapshot
 
 Row = dict[str, Any]
 DAYS = 30
@@ -33,6 +33,17 @@ class Growth:
     """Whether more scopes changed, or more was formed, than is counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class ForgottenLately:
+    """What went with one thing that was forgotten, in numbers: nothing else is kept of it."""
+
+    kind: str
+    at: datetime
+    facts: int
+    reflections: int
+    texts: int
+
+
 class GrowthCounts:
     """Reads one namespace."""
 
@@ -43,12 +54,24 @@ class GrowthCounts:
             database[names[Reflection.COLLECTION]],
         )
         self._blobs = database[names[Consolidated.COLLECTION]]
+        self._erasures = database[names[Erasure.COLLECTION]]
 
     async def of_all(self, now: datetime) -> Growth:
         """Return the growth of the scopes that changed last."""
         changed = self._snapshots.find({"changed_at": {"$gte": _days(now)[0]}}, {"_id": 1})
         rows = await changed.sort("changed_at", -1).limit(MOST_SCOPES).to_list()
         return await self.of([row["_id"] for row in rows], now)
+
+    async def forgotten(self, most: int) -> list[ForgottenLately]:
+        """Return what was forgotten last, the newest first."""
+        lists = {"facts": "$facts", "reflections": "$reflections", "texts": "$blobs"}
+        counts: Row = {name: {"$size": {"$ifNull": [path, []]}} for name, path in lists.items()}
+        steps: list[Row] = [
+            {"$sort": {"forgotten_at": -1}},
+            {"$limit": most},
+            {"$project": {"_id": 0, "kind": 1, "at": "$forgotten_at", **counts}},
+        ]
+        return [ForgottenLately(**row) async for row in await self._erasures.aggregate(steps)]
 
     async def of(self, scope_keys: Sequence[str], now: datetime) -> Growth:
         """Return the growth of these scopes, of which there are at most MOST_SCOPES."""

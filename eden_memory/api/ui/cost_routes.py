@@ -1,4 +1,4 @@
-"""`/ui`, `/ui/costs`: what was remembered lately, how memory stands, and what models cost by day, stage, model, …"""
+"""`/ui`, `/ui/costs`: what was remembered and forgotten lately, how memory stands, and what models cost."""
 
 import asyncio
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 GROUPED = {"stage": "stage", "model": "model", "agent": "agent_id", "user": "user_id"}
 MOST_ROWS, LATELY = 50, 14
 SHOWN_WINDOWS = 5
-LATELY_SCOPES, LATELY_FACTS = 8, 10
+LATELY_SCOPES, LATELY_FACTS, LATELY_FORGOTTEN = 8, 10, 5
 
 
 class CostsPlace(BaseModel):
@@ -71,14 +71,15 @@ async def overview(request: Request) -> Response:
     changed = await ScopeLists(database, names).changed_last(LATELY_SCOPES)
     await known.learn_of(changed)
     remembered = await _remembered_lately(readers, known, changed)
-    stored = StoredLineage(database, names)
+    stored, growing = StoredLineage(database, names), GrowthCounts(database, names)
     return render(
         request,
         "overview.html",
         names=known,
         remembered=remembered,
         sentences=await _sentences(stored, [item.fact.fact_id for item in remembered]),
-        growth=growth_plots(await GrowthCounts(database, names).of_all(datetime.now(UTC))),
+        forgotten=await growing.forgotten(LATELY_FORGOTTEN),
+        growth=growth_plots(await growing.of_all(datetime.now(UTC))),
         counts=await count_documents(database, names),
         today=together(await totals.sums(query)),
         plot=await _plot(totals, lately),

@@ -206,6 +206,8 @@ async def _limited(page: Watched, running: System) -> None:
 async def _settled(page: Watched) -> None:
     """The overview names what was given up and how far stages are behind; its dead letter is tried again."""
     await page.open("/ui")
+    gone = page.page.get_by_text("A fact. Erased: 1 fact")
+    await expect(gone).to_be_visible()
     await expect(page.page.get_by_text("given up", exact=True)).to_be_visible()
     await expect(page.page.get_by_role("rowheader", name="fact-extraction")).to_be_visible()
     await page.page.get_by_role("link", name="All failed windows").click()
