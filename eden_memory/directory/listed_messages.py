@@ -132,7 +132,7 @@ class MessageList:
         self._speakers = {name: getter(name) for name in messages.speakers}
         self._read, self._key, self._parts = getter(path), key[:32], path.split(".")
         self._inner, self._outer = ([getter(stored_path(name)) for name in names] for names in (inner, outer))
-        self._own_ids = [*map(getter, own)]
+        self._own_ids = [*map(getter, own)] if not messages.speakers else [getter(SPEAKER)]
         self.reads = self._digest("\n".join(sorted(paths)).encode())
 
     def elements(self, document: Document) -> list[Document]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from eden_memory.doctor.sampled_fields import Row, SampledField
 from eden_memory.mongo.document_fields import Getter, Unusable, getter, is_json, stored_path, without_json
 from eden_memory.schemas.events.chat import ALL_OTHERS
-from eden_memory.settings import SAID, SPEAKER, SPEAKERS, Role
+from eden_memory.settings import Role
 
 HALF = 0.5
 
@@ -261,13 +261,6 @@ def listed_rows(documents: Sequence[Row], path: str | None) -> Sequence[Row]:
     """
     if path is None:
         return documents
-    if SPEAKERS in path:
-        said = (
-            (document, name, getter(name)(document))
-            for document in documents
-            for name in path.split(SPEAKERS)
-        )
-        return [{**document, path: {SPEAKER: name, SAID: text}} for document, name, text in said if text]
     *outer, name = [without_json(part) for part in path.split(".")]
     read, rows = getter(path), list[Row]()
     for document in documents:

@@ -11,8 +11,6 @@ from bson import ObjectId
 
 from eden_memory.doctor.known_shapes import HALF, KnownShape, at, known_shape, listed_rows
 from eden_memory.doctor.role_names import (
-    ANSWERED,
-    ASKED,
     PAIR,
     flag_roles,
     meaning,
@@ -42,7 +40,7 @@ from eden_memory.mongo.document_fields import (
 )
 from eden_memory.names import JSON_TEXT
 from eden_memory.schemas.events.chat import ALL_OTHERS, role_name, role_of, roles_of
-from eden_memory.settings import SPEAKERS, Role
+from eden_memory.settings import SAID, SPEAKER, SPEAKERS, Role
 
 MANY_SESSIONS = 3
 """Of so many sessions the one author is the user of all of them, or no user."""
@@ -190,9 +188,9 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     rows = documents if shape is not None else with_json(documents)
     turns = turn_lists(rows) if shape is None else []
     flat = _proposed(rows, shape, turns)
-    if shape is None and flat.role is None and (both := two_speakers(documents)):
-        path = SPEAKERS.join(both)
-        return replace(_proposed(listed_rows(documents, path), None, both), listed=path)
+    both = two_speakers(documents) if shape is None and flat.role is None else None
+    if both is not None and flat.content in (None, *both):
+        return _of_two_speakers(documents, both)
     if shape is not None or not turns or None not in (flat.role, flat.content):
         return flat
     path, documents = turns[0], rows
@@ -635,12 +633,32 @@ def turn_lists(documents: Sequence[Row]) -> list[str]:
     return found
 
 
+ASKED = frozenset({"question", "prompt", "query", "input"})
+ANSWERED = frozenset({"answer", "response", "completion", "output"})
+"""Whole names of fields that hold what the user said, and what was answered."""
+
+
 def two_speakers(documents: Sequence[Row]) -> tuple[str, str] | None:
     """Return the fields of what is asked and answered, where documents without a role hold both."""
-    texts = [found for found in sampled_fields(documents) if found.share(is_text) >= HALF]
-    asked = next((found.path for found in texts if {*ASKED} & {*found.words}), None)
-    answered = next((found.path for found in texts if {*ANSWERED} & {*found.words}), None)
+    names = {
+        found.path.rpartition(".")[2].lower(): found.path
+        for found in sampled_fields(documents)
+        if found.share(is_text) >= HALF
+    }
+    asked = next((path for name, path in names.items() if name in ASKED), None)
+    answered = next((path for name, path in names.items() if name in ANSWERED), None)
     return None if asked is None or answered is None else (asked, answered)
+
+
+def _of_two_speakers(documents: Sequence[Row], both: tuple[str, str]) -> Proposal:
+    """Return the mapping of documents that hold what two speakers said, each in a field of its own."""
+    path, roles = SPEAKERS.join(both), dict[str, Role](zip(both, ("user", "assistant"), strict=True))
+    rows = [
+        {**document, path: {SPEAKER: roles[speaks], SAID: getter(speaks)(document)}}
+        for document in documents
+        for speaks in both
+    ]
+    return replace(_proposed(rows, None, both), listed=path, roles=roles)
 
 
 def spoken_by(documents: Sequence[Row], reading: Proposal) -> list[str]:

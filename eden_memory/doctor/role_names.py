@@ -18,14 +18,8 @@ AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "
 """Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
 
-ASKED = ("question", "prompt", "query", "input", "request")
-ANSWERED = ("answer", "response", "completion", "output", "reply")
-"""Names of fields that hold what the user said, and what was answered."""
-
-
 NAMES: dict[Role, tuple[str, ...]] = {
     "user": (
-        *ASKED,
         "user",
         "human",
         "customer",
@@ -37,7 +31,7 @@ NAMES: dict[Role, tuple[str, ...]] = {
         "enduser",
         "me",
     ),
-    "assistant": (*ANSWERED, "assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
+    "assistant": ("assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
     "tool": (
         "tool",
         "function",

@@ -139,6 +139,18 @@ def test_two_speakers_of_a_document_are_two_messages() -> None:
     assert "fail" not in states.values(), states
 
 
+def test_other_documents_with_such_words_are_no_exchanges() -> None:
+    rooms = [{**exchange(number), "promptResponse": f"note {number}"} for number in range(20)]
+    for row in rooms:
+        del row["answer"]
+    assert propose(rooms).listed is None
+    tickets = [
+        {"_id": n, "ticketId": f"t{n // 4}", "author": f"p{n % 3}", "type": kind, "text": f"Words of {n}."}
+        for n, kind in enumerate(["question", "reply"] * 10)
+    ]
+    assert "assistant" not in propose(tickets).roles.values()
+
+
 def test_the_table_in_the_docs_is_made_from_these_chats() -> None:
     assert PAGE.read_text() == page(), "python -m tests.unit.doctor.stored_chats_page writes it anew"
 

@@ -17,6 +17,7 @@ from eden_memory.directory import listed_store
 from eden_memory.directory.listed_messages import (
     FORGOTTEN,
     Listed,
+    ListState,
     MessageList,
     aligned,
     packed,
@@ -290,3 +291,17 @@ def test_an_answer_that_is_made_again_takes_the_place_of_the_first_and_comes_bac
     assert tells(1, UPDATE, first, answer, again) == [("s.s.d%2Fs.a", False), ("s.s.d%2Fs.b", True)]
     came = tells(2, UPDATE, first, answer, again, followed)
     assert came == [("s.s.d%2Fs.a", True), ("s.s.d%2Fs.b", False), ("s.s.d%2Fs.c", True)]
+
+
+def test_what_two_speakers_said_in_a_document_keeps_its_ids_whatever_is_edited_or_forgotten() -> None:
+    paths = MessagesSettings(list="question+answer", session_id="chat", user_id="user", created_at="at")
+    listing, state = MessageList(paths, KEY), ListState()
+    told = {"_id": 1, "chat": "c", "question": "Is it ready?", "answer": "In March."}
+    names = [f"i.1/s.{name}" for name in ("question", "answer")]
+    assert [message["_id"] for message, _ in listing.identified(told, state)] == names
+    state.entries = [Listed("s.question", b"q" * 8, "1"), Listed("s.answer", FORGOTTEN, "1")]
+    edited = {**told, "question": "Is the boat ready?", "answer": "In May."}
+    compared = listing.compared(edited, state)
+    assert compared.matches == state.entries, "none is new: what was forgotten stays so"
+    assert not compared.removed
+    assert listing.compared({**edited, "answer": ""}, state).removed == state.entries[1:]
