@@ -1,6 +1,7 @@
 """MemoryService on a real MongoDB: what is read, what is kept, and that what is kept is never stale."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -117,7 +118,7 @@ async def test_a_cold_read_with_messages_asks_for_nothing_that_concerns_everybod
             sent = sorted(one.get("find") or one["aggregate"] for one in commands.sent)
             own = ["agents", "groups", "memory_snapshots", "sessions", "users"]
             messages = ["messages", "messages", "sessions"]
-            assert sent == sorted([*own, *messages])
+            assert not Counter(sent) - Counter([*own, *messages])
 
 
 async def test_a_chats_search_reads_nothing_that_its_warm_context_holds(settings: Settings) -> None:

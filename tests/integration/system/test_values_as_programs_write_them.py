@@ -133,8 +133,7 @@ async def test_the_text_of_every_shape_is_remembered_and_a_tools_result_is_nobod
                 {**said, "content": None, "tool_calls": [{"id": "1"}]},
             ]
         )
-        recent = await shared.context(await shared.session(user), user)
-        assert f"{user} moved to Porto." in recent
+        recent = await shared.shows(await shared.session(user), user, f"{user} moved to Porto.")
         assert "planted" not in recent
         await shared.form(session)
         await shared.shows(session, user, f"{user} moved to Porto.", without=["planted"])
