@@ -214,7 +214,7 @@ def _retired_by(attack: Attack, fact: FactChanged) -> bool:
 
 def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) -> None:
     newest = versions[-1]
-    if not any(map(attack.led_to, versions)):
+    if all(_leaves_the_text(version) for version in versions if attack.led_to(version)):
         return
     text = supported(attack, versions)
     if text is None:
@@ -223,6 +223,11 @@ def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) ->
         plan.restored.append(RestoredText(newest, text, own_words=True))
     elif newest.retired_at is None and text != newest.text:
         plan.restored.append(RestoredText(newest, text))
+
+
+def _leaves_the_text(version: FactChanged) -> bool:
+    """Return whether a version only ends the fact, or gives it the sources of one that ends."""
+    return version.command is not None and version.command.action == "retire"
 
 
 def _edited(versions: Sequence[FactChanged]) -> bool:
