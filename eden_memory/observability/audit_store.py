@@ -20,6 +20,7 @@ from eden_memory.formation.audit_rules import (
     AuditedFact,
     Junk,
     JunkKind,
+    Likeness,
     alike,
     by_itself,
     by_messages,
@@ -28,6 +29,7 @@ from eden_memory.formation.audit_rules import (
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import packed_of
+from eden_memory.replay.comparing.matching import same
 from eden_memory.schemas.documents import Fact, Snapshot
 from eden_memory.settings import Settings
 from eden_memory.tasks import in_thread
@@ -124,20 +126,21 @@ class MemoryAudit:
                 left -= len(facts)
                 yield facts
 
-    async def _similar(self, pairs: Sequence[Alike]) -> dict[tuple[str, str], float]:
-        """Return (1 + cosine) / 2 of each pair whose vectors one model made."""
+    async def _similar(self, pairs: Sequence[Alike]) -> dict[tuple[str, str], Likeness]:
+        """Return how near each pair is whose vectors one model made."""
         ids = {fact.fact_id for pair in pairs for fact in pair}
         rows = self._facts.find({"_id": {"$in": list(ids)}}, {"embedding": 1, "embedding_model": 1})
         vectors = {
             row["_id"]: (row.get("embedding_model"), packed_of(row.get("embedding"))) async for row in rows
         }
-        similar: dict[tuple[str, str], float] = {}
+        similar: dict[tuple[str, str], Likeness] = {}
         for older, newer in pairs:
             of_older, of_newer = vectors.get(older.fact_id), vectors.get(newer.fact_id)
             if of_older and of_newer and of_older[1] and of_newer[1] and of_older[0] == of_newer[0]:
                 one, two = (np.frombuffer(vector, "<f4") for vector in (of_older[1], of_newer[1]))
                 lengths = float(np.linalg.norm(one) * np.linalg.norm(two)) or 1.0
-                similar[older.fact_id, newer.fact_id] = (1 + float(one @ two) / lengths) / 2
+                similarity = (1 + float(one @ two) / lengths) / 2
+                similar[older.fact_id, newer.fact_id] = Likeness(similarity, same(str(of_older[0])))
         return similar
 
     async def _add_by_messages(

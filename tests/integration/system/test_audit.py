@@ -22,7 +22,7 @@ TORTOISE = "Zoe keeps a grey tortoise called Plato downstairs"
 REPEATED = "Zoe keeps a grey tortoise called Plato"
 SHED = "The boat shed of Zoe measures 14 metres inside"
 NEWER_SHED = "The boat shed of Zoe measures 19 metres inside"
-INVENTED = "Zoe owns vineyards near Bordeaux"
+INVENTED = "Zoe is the owner of vines by Bordeaux"
 QUOTED = "Zoe practises archery before breakfast"
 RECITED = "Zoe keeps a grey tortoise named Plato downstairs"
 NOBODY = "She prefers rye bread with caraway"
@@ -52,7 +52,7 @@ async def littered(shared: System) -> AsyncGenerator[System]:
             (
                 (f"fact user: {TORTOISE}", f"fact user: {SHED}", "fact user: Zoe rows on the lake at dawn"),
                 (f"fact user: {REPEATED}", f"fact user: {NEWER_SHED}"),
-                (f"fact user: {NOBODY}", "Good morning"),
+                (f"fact user: {NOBODY}", "Good morning, is the tea as hot as that of Lena?"),
                 (f"And what now? <MemoryContext>\n  {QUOTED}.\n</MemoryContext>",),
             )
         ):
