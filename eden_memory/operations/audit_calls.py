@@ -1,5 +1,6 @@
 """Audit a store, for operators: the share of facts that memory would be better without, and their retirement."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -82,15 +83,20 @@ class AuditCalls(OperatorCalls):
         wanted: dict[str, Any] = {} if all_agents else {"agent_id": self._agent_id}
         if owner is not None:
             wanted["user_id"] = owner
+        reader = MemoryAudit(self.memory.database, self.memory.source, settings)
         async with AUDITING.turn():
-            found = await MemoryAudit(self.memory.database, self.memory.source, settings).of(wanted)
+            found = await reader.of(wanted)
         junk = [] if retire is None else found.of(retire)
         name = f"audit:{ObjectId()}"
         inbox = self.memory.source[settings.names[InboxFactCommand.COLLECTION]]
         for start in range(0, len(junk), TOGETHER):
             some = junk[start : start + TOGETHER]
             await ask_all(inbox, [_retirement(one, name, self._asked_by[:256]) for one in some])
-        return _audited(found, len(junk), name if junk else None)
+        examples = {kind: found.of(kind)[:EXAMPLES] for kind in KINDS}
+        shown = await reader.shown(
+            fact for some in examples.values() for one in some for fact in (one.fact, one.because) if fact
+        )
+        return _audited(found, examples, shown, len(junk), name if junk else None)
 
 
 def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
@@ -111,14 +117,22 @@ def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
     ).model_dump(exclude_none=True)
 
 
-def _audited(found: FoundJunk, retired: int, undo: str | None) -> Audited:
+def _audited(
+    found: FoundJunk,
+    examples: Mapping[JunkKind, Sequence[Junk]],
+    shown: Collection[str],
+    retired: int,
+    undo: str | None,
+) -> Audited:
+    """Return what was found; of the examples those that may be `shown`: some may have been forgotten meanwhile."""
     kinds: list[JunkShare] = []
     for kind in KINDS:
         junk = found.of(kind)
         checked = found.with_messages if kind in BY_MESSAGES else found.facts
-        examples = (
+        texts = tuple(
             JunkExample(one.fact.fact_id, one.fact.scope_key, one.fact.text, one.because and one.because.text)
-            for one in junk[:EXAMPLES]
+            for one in examples[kind]
+            if one.fact.fact_id in shown and (one.because is None or one.because.fact_id in shown)
         )
-        kinds.append(JunkShare(kind, len(junk), len(junk) / max(checked, 1), tuple(examples)))
+        kinds.append(JunkShare(kind, len(junk), len(junk) / max(checked, 1), texts))
     return Audited(found.facts, found.with_messages, found.whole, tuple(kinds), retired, undo)
