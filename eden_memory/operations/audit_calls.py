@@ -110,7 +110,7 @@ def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
         action="retire",
         fact_id=fact.fact_id,
         expected_version=fact.version,
-        by="person",
+        by="audit",
         asked_by=asked_by,
         reason=f"audit: {junk.kind.replace('_', ' ')}",
         replaced_by=junk.because.fact_id if merges and junk.because else None,

@@ -192,7 +192,8 @@ def _stated(attack: Attack, restored: RestoredText) -> Request:
 
 
 def _active_again(attack: Attack, fact: FactChanged) -> Request:
-    """Return the request that makes a fact active again; a person asked for its retirement, so one asks for this."""
+    """Return the request that makes a fact active again; whoever asked for its retirement asks for this, too."""
+    by_audit = fact.command is not None and fact.command.by == "audit"
     return {
         "_id": undo_id(f"{attack.kind}:{attack.id}", fact.fact_id, fact.version),
         "kind": "fact_command",
@@ -200,7 +201,7 @@ def _active_again(attack: Attack, fact: FactChanged) -> Request:
         "action": "unmerge",
         "fact_id": fact.fact_id,
         "expected_version": fact.version,
-        "by": "person",
+        "by": "audit" if by_audit else "person",
         "reason": REASON,
     }
 

@@ -94,6 +94,7 @@ def test_what_formations_did_alone_is_nobodys_own() -> None:
     for stored in (
         fact(FORMED, ("UPDATE", "ana lives in oslo", None)),
         fact(FORMED, ("RETIRE", "ana lives in rome", "limit")),
+        fact(FORMED, ("RETIRE", "ana lives in rome", "audit")),
     ):
         assert user_edit(stored, versions_of(stored), ANA) is None
 
