@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from eden_memory.access.admission_store import Caller, Refused
+from eden_memory.errors import Conflict
 from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.audit_calls import Retirable
 from eden_memory.operations.reach import SessionReach
 from eden_memory.operations.table import BY_NAME
 from tests.integration.system.commands import eden
@@ -95,8 +97,14 @@ async def test_junk_is_counted_shown_retired_and_active_again(littered: System) 
 
     of_zoe = ("--user", "zoe", "--agent", AGENT)
     before = await littered.facts("zoe")
-    for kind, texts in (("near_duplicate", {REPEATED}), ("unsupported", {INVENTED})):
-        retired = json.loads(await eden(littered.settings, "audit", *of_zoe, "--retire", kind, "--json"))
+    kinds: dict[Retirable, set[str]] = {"near_duplicate": {REPEATED}, "unsupported": {INVENTED}}
+    for kind, texts in kinds.items():
+        shown = json.loads(await eden(littered.settings, "audit", *of_zoe, "--json"))
+        (preview,) = (junk["preview"] for junk in shown["kinds"] if junk["kind"] == kind)
+        with pytest.raises(Conflict, match="than were shown"):
+            await littered.service.audit(user="zoe", retire=kind, preview="another")
+        asked = ("--retire", kind, "--preview", preview, "--json")
+        retired = json.loads(await eden(littered.settings, "audit", *of_zoe, *asked))
         assert retired["retired"] == 1
 
         async def left(texts: set[str] = texts) -> bool:
