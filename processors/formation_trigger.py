@@ -6,7 +6,7 @@ publishes the windows in the sessions' outboxes, and clears them. A redelivered 
 
 from asyncio import Event, Lock, gather, timeout
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import datetime, timedelta
 
 from eden_memory.directory.participants import Directory
@@ -108,12 +108,17 @@ class FormationTrigger:
         if (seconds := self._may_wait(deliveries)) > 0:
             return Gather(seconds)
         try:
-            return await self._process(deliveries)
+            with ExitStack() as unpublished:
+                decision = await self._process(deliveries, unpublished)
+                if isinstance(decision, Decision):
+                    unpublished.pop_all()
+                return decision
         except BaseException:  # what is cached has moved on: the next attempt waits for no more records
             self._cached.pop(deliveries[0].partition, None)
             raise
 
-    async def _process(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
+    async def _process(self, deliveries: Sequence[Delivery], unpublished: ExitStack) -> Decision | Retry:
+        """Process a batch; `unpublished` is closed where nothing of it will be published."""
         partition, conflicts = deliveries[0].partition, 0
         if deliveries[0].asks_anew:
             self._aside.lift(session_named(deliveries[0]))
@@ -131,19 +136,21 @@ class FormationTrigger:
             left = self._accepted(left, refused)
             async with AsyncExitStack() as turn:
                 being_published = {window.session_id for window in ready.values()}
-                taken = await self._apply(batch, cached, left, being_published, turn)
+                taken = await self._apply(batch, cached, left, being_published, None if many else turn)
                 closing = await self._requests.close(batch)
                 written = await self._write(batch, cached, closing, newest_time(left[:taken]))
-                if written and len(closing.windows) >= MANY_DUE:
+                if written:
+                    ready |= await self._ready(batch, closing)
+                if len(ready) >= MANY_DUE and not many:
                     many = True
                     self._many_published.clear()
+                    unpublished.callback(self._many_published.set)
             if written:
                 self._cached[partition] = cached
                 refused |= batch.refused
                 self._accepted(left[:taken], refused)  # those that could not be stored
                 sent += batch.sent
                 asked |= batch.asked
-                ready |= await self._ready(batch, closing)
                 if len(ready) >= MANY_DUE:
                     deliveries, left = _up_to(left[taken - 1], deliveries), left[:taken]
                 left = self._accepted(left[taken:], refused)
@@ -242,11 +249,12 @@ class FormationTrigger:
         cached: CachedSessions,
         deliveries: Sequence[Delivery],
         ready: Set[str],
-        turn: AsyncExitStack,
+        turn: AsyncExitStack | None,
     ) -> int:
         """Apply records, and return how many: at least one. `ready`: sessions about to be published.
 
         `turn` holds back other partitions that have many sessions to close; a batch that closes many ends with them.
+        None: others wait for this batch already.
         """
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
@@ -266,7 +274,7 @@ class FormationTrigger:
         cached: CachedSessions,
         event: Watermark,
         ready: Set[str],
-        turn: AsyncExitStack,
+        turn: AsyncExitStack | None,
     ) -> bool:
         """Read what goes cold by then, and, in turn, what waits or was left unpublished; tell whether it is much."""
         partition = batch.partition
@@ -277,7 +285,8 @@ class FormationTrigger:
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
-        if many := len(named) >= MANY_DUE:
+        many = len(named) >= MANY_DUE
+        if many and turn is not None:
             await turn.enter_async_context(self._closing_many)
             try:
                 async with timeout(PUBLISHING_SECONDS):

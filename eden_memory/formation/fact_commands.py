@@ -117,10 +117,10 @@ class CommandExecutor:
     def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
         """Undo a retirement for a forgotten fact: another one contradicts it now, or it holds again.
 
-        One that somebody asked for is undone only where a person asks for that.
+        One that somebody asked for is undone only where a person asks for that, or the undo of an audit.
         """
         expired = fact.expires_at is not None and fact.expires_at <= command.asked_at
-        asked = fact.retired_because == "asked" and command.by == "person"
+        asked = fact.retired_because == "asked" and command.by in ("person", "audit")
         if expired or not (asked or fact.retired_because in ("contradicted", "duplicate")):
             return "needless"
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)

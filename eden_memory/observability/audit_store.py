@@ -5,7 +5,7 @@ Texts of one scope are in memory at a time, vectors of 500 pairs. However many t
 """
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -15,11 +15,14 @@ import numpy as np
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.written_message_store import WrittenMessages
+from eden_memory.forgetting.mark_store import MongoBatchMarks
+from eden_memory.forgotten import ids_of
 from eden_memory.formation.audit_rules import (
     Alike,
     AuditedFact,
     Junk,
     JunkKind,
+    Likeness,
     alike,
     by_itself,
     by_messages,
@@ -27,8 +30,10 @@ from eden_memory.formation.audit_rules import (
 )
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.client import server_time
-from eden_memory.mongo.documents import packed_of
+from eden_memory.mongo.documents import document_of, packed_of
+from eden_memory.replay.comparing.matching import same
 from eden_memory.schemas.documents import Fact, Snapshot
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.tasks import in_thread
 
@@ -45,13 +50,14 @@ FIELDS = dict.fromkeys(
         "expires_at",
         "occurred_at",
         "message_ids",
-        "command.by",
         "command.action",
+        "history.content",
+        "history.command.action",
     ),
     1,
 )
 GIVEN = ("add", "edit")
-"""Commands that give a fact its text."""
+"""Commands that give a fact its text; later ones (`private`, a new vector) leave it."""
 
 
 @dataclass(slots=True)
@@ -85,6 +91,7 @@ class MemoryAudit:
         self._snapshots = database[self._names[Snapshot.COLLECTION]]
         self._hidden = MongoHidden(database, self._names)
         self._written = WrittenMessages(source, database, settings)
+        self._forgotten = MongoBatchMarks(database, self._names)
         self._client = database.client
 
     async def of(self, wanted: Mapping[str, Any]) -> FoundJunk:
@@ -109,6 +116,30 @@ class MemoryAudit:
                     found.add(junk)
         return found
 
+    async def shown(self, facts: Iterable[AuditedFact]) -> frozenset[str]:
+        """Return the ids of facts that are still as they were read, and that nobody has asked to forget since."""
+        read = {fact.fact_id: fact.version for fact in facts}
+        rows = self._facts.find({"_id": {"$in": list(read)}, "active": True})
+        stored = [document_of(Fact, row) async for row in rows]
+        gone = await self._hidden.deleted_just_now(forgets=self._settings.messages.forgets)
+        hidden = await self._hidden.resting_on(gone, {fact.scope_key for fact in stored})
+        scopes = {fact.id: Scope.of_key(fact.scope_key, fact.agent_id) for fact in stored}
+        named = {("fact", fact.id) for fact in stored}.union(
+            *(ids_of(scopes[fact.id], fact.sources) for fact in stored)
+        )
+        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        marks = await self._forgotten.among(named)
+        return frozenset(
+            fact.id
+            for fact in stored
+            if fact.version == read[fact.id]
+            and fact.id not in hidden
+            and not marks.entity_gone("fact", fact.id, fact.version)
+            and not any(
+                known.reaches(scopes[fact.id], fact.sources, fact.formed_at) for known in (marks, leaving)
+            )
+        )
+
     async def _scopes(self, wanted: Mapping[str, Any], found: FoundJunk) -> AsyncGenerator[list[AuditedFact]]:
         """Yield each scope's active facts, newest first."""
         named = self._snapshots.find({**wanted, "active_facts": {"$gt": 0}}, {"_id": 1}).sort("_id")
@@ -124,20 +155,21 @@ class MemoryAudit:
                 left -= len(facts)
                 yield facts
 
-    async def _similar(self, pairs: Sequence[Alike]) -> dict[tuple[str, str], float]:
-        """Return (1 + cosine) / 2 of each pair whose vectors one model made."""
+    async def _similar(self, pairs: Sequence[Alike]) -> dict[tuple[str, str], Likeness]:
+        """Return how near each pair is whose vectors one model made."""
         ids = {fact.fact_id for pair in pairs for fact in pair}
         rows = self._facts.find({"_id": {"$in": list(ids)}}, {"embedding": 1, "embedding_model": 1})
         vectors = {
             row["_id"]: (row.get("embedding_model"), packed_of(row.get("embedding"))) async for row in rows
         }
-        similar: dict[tuple[str, str], float] = {}
+        similar: dict[tuple[str, str], Likeness] = {}
         for older, newer in pairs:
             of_older, of_newer = vectors.get(older.fact_id), vectors.get(newer.fact_id)
             if of_older and of_newer and of_older[1] and of_newer[1] and of_older[0] == of_newer[0]:
                 one, two = (np.frombuffer(vector, "<f4") for vector in (of_older[1], of_newer[1]))
                 lengths = float(np.linalg.norm(one) * np.linalg.norm(two)) or 1.0
-                similar[older.fact_id, newer.fact_id] = (1 + float(one @ two) / lengths) / 2
+                similarity = (1 + float(one @ two) / lengths) / 2
+                similar[older.fact_id, newer.fact_id] = Likeness(similarity, same(str(of_older[0])))
         return similar
 
     async def _add_by_messages(
@@ -152,7 +184,7 @@ class MemoryAudit:
         older: dict[str, list[AuditedFact]] = defaultdict(list)
         for pair in pairs:
             older[pair.newer.fact_id].append(pair.older)
-        resting = [fact for fact in facts if not fact.commanded]
+        resting = [fact for fact in facts if fact.message_ids and not fact.commanded]
         for start in range(0, len(resting), TOGETHER):
             some = resting[start : start + TOGETHER]
             if found.with_messages >= MOST_READ:
@@ -160,7 +192,7 @@ class MemoryAudit:
                 return
             texts = await self._written.texts_of({name for fact in some for name in fact.message_ids})
             for fact in some:
-                if fact.message_ids and any(name not in texts for name in fact.message_ids):
+                if any(name not in texts for name in fact.message_ids):
                     continue
                 found.with_messages += 1
                 messages = [texts[name] for name in fact.message_ids]
@@ -173,7 +205,7 @@ def _pairs(facts: Sequence[AuditedFact], most: int) -> list[Alike]:
 
 
 def _fact(row: Row) -> AuditedFact:
-    command: Row = row.get("command") or {}
+    versions = (row, *row.get("history", ()))
     return AuditedFact(
         row["_id"],
         row["version"],
@@ -184,5 +216,9 @@ def _fact(row: Row) -> AuditedFact:
         row.get("expires_at"),
         row.get("occurred_at"),
         tuple(row.get("message_ids", ())),
-        command.get("action") in GIVEN,
+        commanded=any(
+            (version.get("command") or {}).get("action") in GIVEN
+            for version in versions
+            if version["content"] == row["content"]
+        ),
     )

@@ -1,11 +1,14 @@
 """Audit a store, for operators: the share of facts that memory would be better without, and their retirement."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from hashlib import sha256
+from typing import Annotated, Any, Literal, get_args
 
 from bson import ObjectId
 from pydantic import Field
 
+from eden_memory.errors import Conflict, Invalid
 from eden_memory.formation.audit_rules import Junk, JunkKind
 from eden_memory.memory.memory_views import View
 from eden_memory.mongo.ids import typed_or_none
@@ -20,10 +23,16 @@ KINDS: tuple[JunkKind, ...] = get_args(JunkKind)
 BY_MESSAGES = ("quote", "unsupported")
 EXAMPLES = 5
 TOGETHER = 500
-AUDITING = LongRead("audit", "eden audit", seconds=600)
+AUDITING = LongRead("audit", "eden audit --user", seconds=600)
 AllAgents = Annotated[bool, Field(description="of all agents, not of this one alone")]
+Retirable = Literal["duplicate", "near_duplicate", "expired", "quote", "unsupported", "nobody"]
+"""Kinds that can be retired at once; what contradicts a newer fact may be true beside it."""
 RetireKind = Annotated[
-    JunkKind | None, Field(description="request that all found facts of this kind are retired")
+    Retirable | None,
+    Field(description="request that all facts of this kind that an audit has shown are retired"),
+]
+AuditPreview = Annotated[
+    str | None, Field(description="the kind's `preview` of that audit: nothing else is retired")
 ]
 
 
@@ -46,6 +55,8 @@ class JunkShare(View):
     count: int
     share: float
     """Of the facts that could be checked for it."""
+    preview: str | None
+    """Names exactly these facts, to retire them; None for none, and for a kind that is not retired in bulk."""
     examples: tuple[JunkExample, ...] = ()
 
 
@@ -70,33 +81,60 @@ class AuditCalls(OperatorCalls):
     """Refused where the caller may not change what others see."""
 
     async def audit(
-        self, *, user: p.User = None, all_agents: AllAgents = False, retire: RetireKind = None
+        self,
+        *,
+        user: p.User = None,
+        all_agents: AllAgents = False,
+        retire: RetireKind = None,
+        preview: AuditPreview = None,
     ) -> Audited:
         """Return the share of facts that are junk, by kind, with five examples each: of the agent, one user, or all.
 
-        `retire` requests that all found facts of a kind are retired, each only at the version that was read; the
-        older of two duplicates takes over the other's sources. Conflict while the process runs another audit, and
-        for one that takes more than ten minutes.
+        `retire` requests that all facts of a kind are retired, each only at the version that was read; the fact that
+        stays takes over the sources of its duplicate. It takes the kind's `preview` of an audit before: Conflict if
+        other facts are found now, or not all were read. Conflict while the process runs another audit, and for one
+        that takes more than ten minutes.
         """
         settings, owner = await self._changing_shared(), typed_or_none(user, "user")
+        if retire is not None and preview is None:
+            raise Invalid("retire needs the preview of an audit", "Audit first, and read the examples.")
         wanted: dict[str, Any] = {} if all_agents else {"agent_id": self._agent_id}
         if owner is not None:
             wanted["user_id"] = owner
+        reader = MemoryAudit(self.memory.database, self.memory.source, settings)
         async with AUDITING.turn():
-            found = await MemoryAudit(self.memory.database, self.memory.source, settings).of(wanted)
+            found = await reader.of(wanted)
         junk = [] if retire is None else found.of(retire)
+        if retire is not None and not found.whole:
+            raise Conflict("there are more facts than an audit reads", "Name one agent, or one user.")
+        if retire is not None and preview != _preview(retire, junk):
+            raise Conflict("other facts would be retired than were shown", "Audit again.")
         name = f"audit:{ObjectId()}"
         inbox = self.memory.source[settings.names[InboxFactCommand.COLLECTION]]
         for start in range(0, len(junk), TOGETHER):
             some = junk[start : start + TOGETHER]
             await ask_all(inbox, [_retirement(one, name, self._asked_by[:256]) for one in some])
-        return _audited(found, len(junk), name if junk else None)
+        examples = {kind: found.of(kind)[:EXAMPLES] for kind in KINDS}
+        shown = await reader.shown(
+            fact for some in examples.values() for one in some for fact in (one.fact, one.because) if fact
+        )
+        return _audited(found, examples, shown, len(junk), name if junk else None)
+
+
+def _preview(kind: JunkKind, junk: Sequence[Junk]) -> str | None:
+    """Return a name for exactly these facts, in these versions, and those that make them needless."""
+    if not junk or kind not in get_args(Retirable):
+        return None
+    facts = sorted(
+        " ".join(f"{fact.fact_id}@{fact.version}" for fact in (one.fact, one.because) if fact) for one in junk
+    )
+    return sha256("\n".join([kind, *facts]).encode()).hexdigest()[:32]
 
 
 def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
     """Return the request to retire a fact; its id begins with a name by which all of them are undone."""
     fact = junk.fact
-    merges = junk.kind in ("duplicate", "near_duplicate") and junk.because is not None
+    same = junk.because if junk.kind in ("duplicate", "near_duplicate") else None
     return InboxFactCommand(
         _id=f"import:{name}:{fact.fact_id}",
         kind="fact_command",
@@ -104,21 +142,30 @@ def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
         action="retire",
         fact_id=fact.fact_id,
         expected_version=fact.version,
-        by="person",
+        by="audit",
         asked_by=asked_by,
         reason=f"audit: {junk.kind.replace('_', ' ')}",
-        replaced_by=junk.because.fact_id if merges and junk.because else None,
+        replaced_by=same and same.fact_id,
     ).model_dump(exclude_none=True)
 
 
-def _audited(found: FoundJunk, retired: int, undo: str | None) -> Audited:
+def _audited(
+    found: FoundJunk,
+    examples: Mapping[JunkKind, Sequence[Junk]],
+    shown: Collection[str],
+    retired: int,
+    undo: str | None,
+) -> Audited:
+    """Return what was found; of the examples those that may be `shown`: some may have been forgotten meanwhile."""
     kinds: list[JunkShare] = []
     for kind in KINDS:
         junk = found.of(kind)
         checked = found.with_messages if kind in BY_MESSAGES else found.facts
-        examples = (
+        texts = tuple(
             JunkExample(one.fact.fact_id, one.fact.scope_key, one.fact.text, one.because and one.because.text)
-            for one in junk[:EXAMPLES]
+            for one in examples[kind]
+            if one.fact.fact_id in shown and (one.because is None or one.because.fact_id in shown)
         )
-        kinds.append(JunkShare(kind, len(junk), len(junk) / max(checked, 1), tuple(examples)))
+        share = len(junk) / max(checked, 1)
+        kinds.append(JunkShare(kind, len(junk), share, _preview(kind, junk), texts))
     return Audited(found.facts, found.with_messages, found.whole, tuple(kinds), retired, undo)

@@ -18,7 +18,7 @@ from eden_memory.memory.memory_views import Added, WindowAsked
 from eden_memory.operations import parameters as p
 from eden_memory.operations import webhook_calls as w
 from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
-from eden_memory.operations.audit_calls import AllAgents, Audited, RetireKind
+from eden_memory.operations.audit_calls import AllAgents, Audited, AuditPreview, RetireKind
 from eden_memory.operations.operation import Operation, Tool
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
 from eden_memory.schemas.events.forgetting import Forgettable
@@ -120,12 +120,14 @@ async def remove_webhook(call: AdmittedCall, webhook_id: w.WebhookId) -> w.Remov
     return await w.remove_webhook(call.service.memory, webhook_id)
 
 
-async def audit(call: AdmittedCall, all_agents: AllAgents = False, retire: RetireKind = None) -> Audited:
+async def audit(
+    call: AdmittedCall, all_agents: AllAgents = False, retire: RetireKind = None, preview: AuditPreview = None
+) -> Audited:
     """Audit facts of the agent, of one user, or of all agents."""
     demand_operator(call.caller, "an audit")
     if call.session is not None:
         raise Invalid("an audit takes no session", "Name a user, or nobody.")
-    return await call.service.audit(user=call.user, all_agents=all_agents, retire=retire)
+    return await call.service.audit(user=call.user, all_agents=all_agents, retire=retire, preview=preview)
 
 
 ASKED = "accepted: it is carried out in the background; the history keeps what stood there before"
@@ -589,18 +591,19 @@ OPERATIONS = (
         tag="numbers",
         summary="How much of memory is junk, and its retirement",
         words="The share of duplicates, contradicted and expired facts, quotes of our own context, facts that no "
-        "message supports and facts about nobody, with examples. `retire` requests that all of a kind are retired; "
-        "the answer names them for an undo. Takes a key with the right `admin`, bound to none.",
+        "message supports and facts about nobody, with examples. `retire` requests that all of a kind are retired, "
+        "those that its `preview` has shown; the answer names them for an undo. Takes a key with the right `admin`, "
+        "bound to none.",
         routes=["POST /audit"],
         tool=Tool(
             "audit_memory",
             "Count the stored facts that memory would be better without, with examples: duplicates, contradicted and "
             "expired ones, facts that no message supports.\n\nOnly for keys that administer all agents and users.",
             "reads",
-            leaves_out=["retire"],
+            leaves_out=["retire", "preview"],
         ),
         commands=["audit"],
-        examples={"retire": "near_duplicate"},
+        examples={"retire": "near_duplicate", "preview": "1f0c65a0b7d94e2f8a31c5d6e7f80912"},
     ),
     Operation(
         name="list streams",

@@ -192,7 +192,8 @@ def _stated(attack: Attack, restored: RestoredText) -> Request:
 
 
 def _active_again(attack: Attack, fact: FactChanged) -> Request:
-    """Return the request that makes a fact active again; a person asked for its retirement, so one asks for this."""
+    """Return the request that makes a fact active again; whoever asked for its retirement asks for this, too."""
+    by_audit = fact.command is not None and fact.command.by == "audit"
     return {
         "_id": undo_id(f"{attack.kind}:{attack.id}", fact.fact_id, fact.version),
         "kind": "fact_command",
@@ -200,7 +201,7 @@ def _active_again(attack: Attack, fact: FactChanged) -> Request:
         "action": "unmerge",
         "fact_id": fact.fact_id,
         "expected_version": fact.version,
-        "by": "person",
+        "by": "audit" if by_audit else "person",
         "reason": REASON,
     }
 
@@ -214,7 +215,7 @@ def _retired_by(attack: Attack, fact: FactChanged) -> bool:
 
 def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) -> None:
     newest = versions[-1]
-    if not any(map(attack.led_to, versions)):
+    if all(_leaves_the_text(version) for version in versions if attack.led_to(version)):
         return
     text = supported(attack, versions)
     if text is None:
@@ -223,6 +224,11 @@ def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) ->
         plan.restored.append(RestoredText(newest, text, own_words=True))
     elif newest.retired_at is None and text != newest.text:
         plan.restored.append(RestoredText(newest, text))
+
+
+def _leaves_the_text(version: FactChanged) -> bool:
+    """Return whether a version only ends the fact, or gives it the sources of one that ends."""
+    return version.command is not None and version.command.action == "retire"
 
 
 def _edited(versions: Sequence[FactChanged]) -> bool:

@@ -18,9 +18,20 @@ one had contradicted holds again.
 """
 
 By = Literal[
-    "person", "application", "mirror", "import", "expiry", "limit", "duplicate", "model_change", "forgetting"
+    "person",
+    "application",
+    "mirror",
+    "import",
+    "audit",
+    "expiry",
+    "limit",
+    "duplicate",
+    "model_change",
+    "forgetting",
 ]
-"""Who wants a change: reform applies again what person, application, mirror and import asked."""
+"""Who wants a change: reform applies again what person, application, mirror and import asked.
+
+audit: facts retired in bulk as junk. A reform forms memory anew, and is audited anew."""
 
 Decision = Literal["ADD", "UPDATE", "DELETE", "NONE", "EDIT", "RETIRE", "REEMBED", "UNMERGE", "MARK"]
 """The first four answer a proposal (a fact retired for a contradiction says DELETE, and so does its

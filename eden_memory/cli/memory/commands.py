@@ -294,13 +294,13 @@ audit = _command(
     shown.audit,
     """Count facts that memory would be better without, with examples; retire all of one kind.
 
-    Facts of one agent, or with --all-agents of all; with --user of that user alone. What was retired is active again
-    after the undo that the command names.
+    Facts of one agent, or with --all-agents of all; with --user of that user alone. The counts end with a line to
+    retire each kind; what was retired is active again after the undo that the command names.
 
     Examples:
 
     eden audit --all-agents
 
-    eden audit --user ada --retire near_duplicate
+    eden audit --user ada --retire near_duplicate --preview 1f0c65a0b7d94e2f8a31c5d6e7f80912
     """,
 )

@@ -213,5 +213,10 @@ def audit(found: Audited, user: str | None) -> None:
     )
     if not found.whole:
         typer.echo("there are more: a bound was reached", err=True)
+    for junk in found.kinds:
+        if junk.preview is not None and found.whole and found.undo is None:
+            typer.echo(
+                f"retire these {junk.count:,}: --retire {junk.kind} --preview {junk.preview}", err=True
+            )
     if found.undo is not None:
         typer.echo(f"asked to retire {found.retired:,}; undo: eden forget --caused-by import {found.undo}")

@@ -126,7 +126,7 @@ def user_edit(
     theirs = [
         index
         for index, version in enumerate(versions)
-        if version.command and version.command.by in PEOPLE and version.command.action != "mark"
+        if version.command and version.command.by in PEOPLE and _is_edit(version.command, version)
     ]
     if not theirs:
         return None
@@ -158,6 +158,12 @@ def user_edit(
         private=kind == "add" and fact.private,
         outdated=_outdated(fact, merged, versions[theirs[-1] :], kind),
     )
+
+
+def _is_edit(command: CommandRef, version: FactVersion) -> bool:
+    """Return whether a command changed the fact itself; a retirement also marks the fact that takes over sources."""
+    retires = command.action == "retire"
+    return command.action != "mark" and (not retires or version.decision == "RETIRE")
 
 
 def _adds(version: FactVersion) -> bool:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from eden_memory.access.admission_store import Caller, Refused
+from eden_memory.errors import Conflict
 from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.audit_calls import Retirable
 from eden_memory.operations.reach import SessionReach
 from eden_memory.operations.table import BY_NAME
 from tests.integration.system.commands import eden
@@ -22,7 +24,7 @@ TORTOISE = "Zoe keeps a grey tortoise called Plato downstairs"
 REPEATED = "Zoe keeps a grey tortoise called Plato"
 SHED = "The boat shed of Zoe measures 14 metres inside"
 NEWER_SHED = "The boat shed of Zoe measures 19 metres inside"
-INVENTED = "Zoe owns vineyards near Bordeaux"
+INVENTED = "Zoe is the owner of vines by Bordeaux"
 QUOTED = "Zoe practises archery before breakfast"
 RECITED = "Zoe keeps a grey tortoise named Plato downstairs"
 NOBODY = "She prefers rye bread with caraway"
@@ -52,7 +54,7 @@ async def littered(shared: System) -> AsyncGenerator[System]:
             (
                 (f"fact user: {TORTOISE}", f"fact user: {SHED}", "fact user: Zoe rows on the lake at dawn"),
                 (f"fact user: {REPEATED}", f"fact user: {NEWER_SHED}"),
-                (f"fact user: {NOBODY}", "Good morning"),
+                (f"fact user: {NOBODY}", "Good morning, is the tea as hot as that of Lena?"),
                 (f"And what now? <MemoryContext>\n  {QUOTED}.\n</MemoryContext>",),
             )
         ):
@@ -95,8 +97,14 @@ async def test_junk_is_counted_shown_retired_and_active_again(littered: System) 
 
     of_zoe = ("--user", "zoe", "--agent", AGENT)
     before = await littered.facts("zoe")
-    for kind, texts in (("near_duplicate", {REPEATED}), ("unsupported", {INVENTED})):
-        retired = json.loads(await eden(littered.settings, "audit", *of_zoe, "--retire", kind, "--json"))
+    kinds: dict[Retirable, set[str]] = {"near_duplicate": {REPEATED}, "unsupported": {INVENTED}}
+    for kind, texts in kinds.items():
+        shown = json.loads(await eden(littered.settings, "audit", *of_zoe, "--json"))
+        (preview,) = (junk["preview"] for junk in shown["kinds"] if junk["kind"] == kind)
+        with pytest.raises(Conflict, match="than were shown"):
+            await littered.service.audit(user="zoe", retire=kind, preview="another")
+        asked = ("--retire", kind, "--preview", preview, "--json")
+        retired = json.loads(await eden(littered.settings, "audit", *of_zoe, *asked))
         assert retired["retired"] == 1
 
         async def left(texts: set[str] = texts) -> bool:

@@ -80,10 +80,21 @@ def of(*steps: Step, merged: Fact | None = None, **fields: Any) -> UserEdit:
 FORMED: Step = ("ADD", "ana lives in rome", None)
 
 
+def test_the_fact_that_takes_over_sources_of_a_retired_one_is_not_retired() -> None:
+    joined = CommandRef(command_id="c2", action="retire", by="person", asked_at=at(2))
+    stored = fact(FORMED, ("NONE", "ana lives in rome", None), command=joined)
+    assert user_edit(stored, versions_of(stored), ANA) is None
+    retired = fact(FORMED, ("RETIRE", "ana lives in rome", None), command=joined)
+    change = user_edit(retired, versions_of(retired), ANA)
+    assert change is not None
+    assert change.kind == "retire"
+
+
 def test_what_formations_did_alone_is_nobodys_own() -> None:
     for stored in (
         fact(FORMED, ("UPDATE", "ana lives in oslo", None)),
         fact(FORMED, ("RETIRE", "ana lives in rome", "limit")),
+        fact(FORMED, ("RETIRE", "ana lives in rome", "audit")),
     ):
         assert user_edit(stored, versions_of(stored), ANA) is None
 

@@ -223,7 +223,7 @@ def test_what_commands_of_an_audit_had_retired_is_active_again_and_what_others_h
     attack = Attack("import", "audit:1")
 
     def ended(name: str, command_id: str, **fields: Any) -> list[FactChanged]:
-        command = CommandRef(command_id=command_id, action="retire", by="person", asked_at=NOON)
+        command = CommandRef(command_id=command_id, action="retire", by="audit", asked_at=NOON)
         over: dict[str, Any] = {
             "decision": "RETIRE",
             "retired_at": NOON,
@@ -244,4 +244,17 @@ def test_what_commands_of_an_audit_had_retired_is_active_again_and_what_others_h
     assert not plan.removed
     (asked,) = requests_of(attack, plan, (), "mia")
     assert (asked["action"], asked["fact_id"], asked["expected_version"]) == ("unmerge", "f1", 2)
-    assert asked["by"] == "person"
+    assert asked["by"] == "audit"
+
+
+def test_a_persons_own_text_that_an_audit_joined_or_retired_leaves_nothing_to_undo() -> None:
+    audit = CommandRef(command_id=encode_id("import:audit:1:f2"), action="retire", by="person", asked_at=NOON)
+    own = [version(1, "A", GOOD), version(2, "B", None, decision="EDIT", command=by("person"))]
+    joined = version(3, "B", None, decision="NONE", command=audit)
+    again = CommandRef(command_id="undo", action="unmerge", by="audit", asked_at=NOON)
+    ended = version(3, "B", None, decision="RETIRE", command=audit, retired_at=NOON, retired_because="asked")
+    returned = version(4, "B", None, decision="UNMERGE", command=again)
+    attack = Attack("import", "audit:1")
+    assert not planned(*own, joined, attack=attack)
+    assert planned(*own, ended, attack=attack).returning == [ended]
+    assert not planned(*own, ended, returned, attack=attack)

@@ -1,11 +1,13 @@
 """When windows close: counts, tokens, cold, stale, asked, ended; what edits, deletions and moves do to them."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from prometheus_client import REGISTRY
 
 from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.forgotten import Mark, Marks
 from eden_memory.metrics import TRIGGER_EMPTY, TRIGGER_MISSING, TRIGGER_WINDOWS
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten
@@ -374,6 +376,45 @@ async def test_a_partition_closes_many_sessions_once_those_of_another_are_publis
         assert not closing.done()
         assert len(formations(publish(decision))) == 3
     assert len(formations(await closing)) == 3
+
+
+class LaterMarks(KnownMarks):
+    """Meanwhile, once, a message of the batch is forgotten, or the marks cannot be read."""
+
+    def __init__(self, *, fails: bool) -> None:
+        super().__init__()
+        self.fails, self.reads = fails, 0
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        self.reads += 1
+        if self.reads == 2 and self.fails:
+            raise ConnectionError
+        if self.reads == 2:
+            self.marks.append(Mark("message", "s.m9", "for_ever"))
+        return await super().among(named)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_batch_that_closes_many_sessions_never_waits_for_itself(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "PUBLISHING_SECONDS", 600.0)
+    store = MemoryStore(Limits(least=1))
+    await run(trigger(store), [message(f"s.m{one}", f"s.{one}", one + 1, 0) for one in range(8)])
+    stage = trigger(store, forgotten=LaterMarks(fails=fails))
+    late = [message("s.m9", "s.9", 100, 20), watermark(101, 20)]
+    if fails:
+        with pytest.raises(ConnectionError):
+            await stage(late)
+    closing = asyncio.create_task(run(stage, late, [watermark(102, 20)]))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    done = closing.done()
+    closing.cancel()
+    assert done
+    assert len(formations(closing.result())) == 8
 
 
 async def test_two_users_leave_no_user_scope_and_one_who_left_neither() -> None:
