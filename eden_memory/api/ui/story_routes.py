@@ -159,7 +159,7 @@ async def window(request: Request, place: Annotated[WindowPlace, Query()]) -> Re
         "window.html",
         window=listed[0],
         closed=CLOSED_BECAUSE.get(row["closed"]["because"], row["closed"]["because"]),
-        switched_off=len(row.get("left_out") or ()),
+        left_out=len(row.get("left_out") or ()),
         messages=messages,
         calls=sum(part.calls for part in own),
         usd=next((part.cost_usd for part in own if part.cost_usd is not None), None),
