@@ -92,7 +92,7 @@ async def person(request: Request, place: Annotated[ScopePlace, Query()]) -> Res
         raise NotFound("this is nobody's own memory", "A person's page shows the memory of a user.")
     asker, view, browsing, now = here.asker, opened.view, opened.browsing, datetime.now(UTC)
     known = await browsing.histories(asker, view, Filters(flag=True, limit=KNOWN))
-    retired = await browsing.histories(asker, view, Filters(flag=False, limit=RETIRED))
+    retired = await browsing.histories(asker, view, Filters(flag=False, limit=RETIRED), first="retired_at")
     noticed = (await browsing.reflections(asker, view, Filters(limit=NOTICED))).items
     blob = next(iter(await browsing.blobs(asker, view, Filters())), None)
     growth = await GrowthCounts(here.doors.memory.database, here.readers.settings.names).of([place.key], now)
