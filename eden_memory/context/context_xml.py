@@ -132,8 +132,8 @@ def left_out(
 ) -> list[LeftOut]:
     """Return what `context_xml` leaves out of these scopes: facts, and reflections that no blob holds yet.
 
-    `private`: what the viewer may not see, as of VisibleMemory. Snapshots count it among the facts, so then nothing is
-    said of facts that they do not list, and no number.
+    `private`: what the viewer may not see, as in VisibleMemory. Snapshots count it among the facts, so then no
+    number is said, and nothing of facts that they do not list.
     """
     found: list[LeftOut] = []
     facts = sum(_listed_facts(visible) if private else visible.snapshot.active_facts for visible in shown)
