@@ -136,7 +136,7 @@ TRIGGER_MISSING = Counter(
 )
 TRIGGER_OPTED_OUT = Counter(
     "eden_trigger_opted_out_messages",
-    "Messages whose session or author is switched off: no text of them is kept",
+    "Messages whose session or author is switched off, or that another branch replaced: no text of them is kept",
 )
 TRIGGER_REFUSED = Counter(
     "eden_trigger_refused_messages",

@@ -37,7 +37,7 @@ from eden_memory.doctor.proposed_mapping import (
     merged,
     readings_of,
 )
-from eden_memory.doctor.proposed_rooms import CHOICES, LINES, RoomChoice, SampledRooms, finding_of_rooms
+from eden_memory.doctor.proposed_rooms import CHOICES, RoomChoice, SampledRooms, chosen_line, finding_of_rooms
 from eden_memory.doctor.proposed_sessions import (
     PeopleProposal,
     SessionsProposal,
@@ -191,9 +191,9 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         raise typer.Exit(1)
     if write or _confirmed():
         _write(proposed)
-        line = "" if choice is None else LINES.get(choice, "")
-        if line not in FILE.read_text():
-            said.print(f"{FILE} has a section [memory] already: add {line} to it.", markup=False)
+        section, line = chosen_line(found.rooms, choice) or ("", "")
+        if not any(written.startswith(line) for written in FILE.read_text().splitlines()):
+            said.print(f"{FILE} has a section [{section}] already: add {line} to it.", markup=False)
         said.print(f"{FILE} is written. {NEXT}", markup=False)
 
 

@@ -96,7 +96,7 @@ def _named(event: Mapping[str, Any], read: Getter) -> list[Any]:
     """Return the ids in a document that was changed, of before and after; none where one of them is not known."""
     kind, told = event["operationType"], event.get("fullDocumentBeforeChange")
     now = event.get("fullDocument")
-    if told is None and (kind == "delete" or (kind == "update" and event.get("moved"))):
+    if told is None and (kind in ("delete", "replace") or (kind == "update" and event.get("moved"))):
         return []
     if now is None and kind != "delete":
         return []

@@ -124,11 +124,19 @@ class LeftOut:
 
 
 def left_out(
-    shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings, shows: Collection[FormedKind]
+    shown: Sequence[VisibleScope],
+    now: datetime,
+    settings: MemorySettings,
+    shows: Collection[FormedKind],
+    private: Collection[str] = (),
 ) -> list[LeftOut]:
-    """Return what `context_xml` leaves out of these scopes: facts, and reflections that no blob holds yet."""
+    """Return what `context_xml` leaves out of these scopes: facts, and reflections that no blob holds yet.
+
+    `private`: what the viewer may not see, as in VisibleMemory. Snapshots count it among the facts, so then no
+    number is said, and nothing of facts that they do not list.
+    """
     found: list[LeftOut] = []
-    facts = sum(visible.snapshot.active_facts for visible in shown)
+    facts = sum(_listed_facts(visible) if private else visible.snapshot.active_facts for visible in shown)
     newest = newest_facts(shown, now, settings)
     listed = len(newest) + len(_lasting(shown, newest, now, settings)) if "facts" in shows else 0
     if facts > listed:
@@ -140,7 +148,7 @@ def left_out(
         )
         if "facts" not in shows:
             why = "they are formed, but not shown: EDEN_MEMORY_FACTS, or the agent's document, says so"
-        found.append(LeftOut(f"{facts - listed:,} of {facts:,} facts", why))
+        found.append(LeftOut("facts" if private else f"{facts - listed:,} of {facts:,} facts", why))
     buffered, told = sum(len(visible.snapshot.buffer) for visible in shown), set[str]()
     ordered = sorted(shown, key=lambda visible: _ORDER.index(visible.scope.kind))
     lines = sum(len(_reflections(visible, told)) for visible in ordered) if "reflections" in shows else 0
@@ -150,6 +158,12 @@ def left_out(
             why = "they are formed, but not shown: EDEN_MEMORY_REFLECTIONS, or the agent's document, says so"
         found.append(LeftOut(f"{buffered - lines:,} of {buffered:,} reflections in the buffers", why))
     return found
+
+
+def _listed_facts(visible: VisibleScope) -> int:
+    """Count the facts that a snapshot shows its viewer."""
+    snapshot = visible.snapshot
+    return len({fact.fact_id for fact in (*snapshot.recent_facts, *snapshot.lasting_facts)})
 
 
 def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:

@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.directory.application_message_store import SEEN, ApplicationMessages, placed
 from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint, role_query
-from eden_memory.directory.branches import TreeMessage, replaced, tree_of
+from eden_memory.directory.branches import tree_of
 from eden_memory.directory.participants import (
     NOBODY,
     Audiences,
@@ -28,6 +28,7 @@ from eden_memory.directory.participants import (
     is_reserved,
     scopes_of,
 )
+from eden_memory.directory.tree_store import ConversationTrees
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_views import RecentMessage, Speaker
@@ -246,8 +247,9 @@ class WrittenMessages:
         self._text_limit = settings.tailer.text_limit
         self._mapping = MessageFields(settings.messages, self._text_limit)
         self._paths, names = settings.messages, settings.names
-        self._tree = tree_of(settings.messages)
         self._messages = _local(source, settings.messages.collection)
+        branches = tree_of(settings.messages) is not None
+        self._trees = ConversationTrees(self._messages, settings.messages) if branches else None
         self._inbox = _local(source, names["inbox"])
         self._recorded = memory[names[Message.COLLECTION]]
         self._windows = memory[names[WindowTexts.COLLECTION]]
@@ -454,21 +456,15 @@ class WrittenMessages:
             return spoken[-most:], len(spoken) > most or len(documents) == MOST_MESSAGES
         query = {self._paths.session_id: {"$in": wanted}, self._paths.role: self._mapping.shown}
         fields = self._mapping.fields if most == MOST_MESSAGES else self._mapping.beginning
-        fields = fields | dict.fromkeys(self._tree or (), 1)
         found = self._messages.find(query, fields, sort=self._order, limit=most)
         rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
-        messages = filter(None, readable("message", rows, self._mapping.message))
-        gone = self._replaced(rows)
-        return [one for one in messages if one.message_id not in gone], len(rows) == most
-
-    def _replaced(self, rows: Sequence[Row]) -> set[str]:
-        """Return the messages in whose place others are shown, as far as rows, the newest first, tell."""
-        fields, trees = self._tree, dict[str, list[TreeMessage]]()
-        for row in reversed(rows) if fields is not None else ():
-            if (name := _typed(row["_id"])) is not None and fields is not None:
-                session = str(row.get(self._paths.session_id))
-                trees.setdefault(session, []).append(TreeMessage.of(name, row, fields))
-        return set[str]().union(*map(replaced, trees.values()))
+        messages = list(filter(None, readable("message", rows, self._mapping.message)))
+        if self._trees is not None:
+            sessions = (message.session_id for message in messages)
+            replaced = (await self._trees.replaced(sessions, MOST_MILLISECONDS)).values()
+            gone = frozenset[str]().union(*replaced)
+            messages = [message for message in messages if message.message_id not in gone]
+        return messages, len(rows) == most
 
     async def _waiting_texts(
         self, session_ids: Sequence[str], most: int = MOST_MESSAGES

@@ -23,6 +23,8 @@ TREES: Mapping[tuple[str, str], TreeFields] = {
 
 BRANCH_FIELDS = ("ancestors", "children")
 """Of the elements of HF chat-ui's lists, which hold all branches."""
+BRANCH_TEXT = "content"
+"""The field of such an element that holds its text."""
 
 
 class TreeMessage(NamedTuple):
@@ -31,12 +33,14 @@ class TreeMessage(NamedTuple):
     name: str
     id: Hashable
     parent: Hashable
+    said: bool = True
+    """Whether it has text and is neither deleted nor excluded: an answer that failed takes nothing's place."""
 
     @classmethod
-    def of(cls, name: str, row: Mapping[str, Any], fields: TreeFields) -> "TreeMessage":
+    def of(cls, name: str, row: Mapping[str, Any], fields: TreeFields, *, said: bool = True) -> "TreeMessage":
         """Read what is text in a document; anything else leads nowhere."""
         own, parent = (value if isinstance(value := row.get(path), str) else None for path in fields)
-        return cls(name, own, parent)
+        return cls(name, own, parent, said)
 
 
 def tree_of(messages: MessagesSettings) -> TreeFields | None:
@@ -47,14 +51,12 @@ def tree_of(messages: MessagesSettings) -> TreeFields | None:
 def replaced(messages: Sequence[TreeMessage]) -> frozenset[str]:
     """Return the names of messages in whose place others are shown; the newest message is the last one.
 
-    Shown is what leads to the newest message. Replaced is what begins beside it, and what follows on that. Of what
-    is connected with neither, nothing is known.
+    Shown are the newest message that says something and the messages that lead to it. Replaced is what branches off
+    from these, with all that follows on it. A message that is connected with neither stays.
     """
-    if not messages:
-        return frozenset()
     by_id, shown = {message.id: message for message in messages}, set[Hashable]()
     beside = set[Hashable]()
-    at: TreeMessage | None = messages[-1]
+    at = next((message for message in reversed(messages) if message.said), None)
     while at is not None and at.id not in shown:
         shown.add(at.id)
         beside.add(at.parent)
@@ -75,13 +77,25 @@ def replaced(messages: Sequence[TreeMessage]) -> frozenset[str]:
 
 
 def shown_elements(elements: Sequence[E]) -> list[E]:
-    """Return the elements of a list of messages that lead to the last one, where each lists its ancestors.
+    """Return the elements of a list of messages that lead to the newest one with text, and what follows on that.
 
-    Of any other list, all elements are returned.
+    Elements say by their ancestors where they stand; of a list in which the newest one does not, all are returned.
     """
-    last: Mapping[str, Any] = elements[-1] if elements else {}
-    ancestors, children = map(last.get, BRANCH_FIELDS)
-    if not (isinstance(ancestors, list) and ancestors and isinstance(children, list) and last.get("id")):
+    newest: Mapping[str, Any] = next(filter(_says, reversed(elements)), elements[-1] if elements else {})
+    ancestors, children = map(newest.get, BRANCH_FIELDS)
+    if not (isinstance(ancestors, list) and ancestors and isinstance(children, list) and newest.get("id")):
         return list(elements)
-    shown = {*map(str, cast("list[Any]", ancestors)), str(last["id"])}
-    return [element for element in elements if str(element.get("id")) in shown]
+    own = str(newest["id"])
+    shown = {*map(str, cast("list[Any]", ancestors)), own}
+
+    def is_shown(element: E) -> bool:
+        above = element.get("ancestors")
+        follows = isinstance(above, list) and own in map(str, cast("list[Any]", above))
+        return follows or element.get("id") is None or str(element["id"]) in shown
+
+    return [element for element in elements if is_shown(element)]
+
+
+def _says(element: Mapping[str, Any]) -> bool:
+    text = element.get(BRANCH_TEXT)
+    return isinstance(text, str) and bool(text.strip())

@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.directory.branches import TreeMessage, replaced, tree_of
 from eden_memory.directory.participants import (
     DEFAULT_AGENT,
     NO_AUTHORS,
@@ -18,6 +17,7 @@ from eden_memory.directory.participants import (
 )
 from eden_memory.directory.session_documents import SessionDocuments, is_switched_off, listed_users
 from eden_memory.directory.stream_store import streams_in
+from eden_memory.directory.tree_store import ConversationTrees
 from eden_memory.limits import sharing_of
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
@@ -31,8 +31,6 @@ from eden_memory.settings import AgentsSettings, GroupsSettings, Remembered, Set
 
 Row = Mapping[str, Any]
 NO_MEMBERS = frozenset[str]()
-MOST_OF_TREE = 10_000
-"""Messages of a session, the newest, that are looked at for its branches."""
 
 
 class SessionDocument(NamedTuple):
@@ -52,6 +50,7 @@ class MongoDirectory:
         self._database, self._streams = database, streams
         self._sessions, self._agents = settings.sessions, settings.agents
         self._documents = SessionDocuments(database, settings.sessions)
+        self._trees = ConversationTrees(database[settings.messages.collection], settings.messages)
         self._users, self._groups = settings.users, settings.groups
         chosen = settings.memory.without_users
         self._without_users = settings.users.collection is None if chosen is None else chosen
@@ -60,7 +59,10 @@ class MongoDirectory:
         self._settings = settings
 
     async def look_up(
-        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+        self,
+        session_ids: Iterable[str],
+        authors: Mapping[str, Collection[str]] = NO_AUTHORS,
+        branches_of: Collection[str] = (),
     ) -> dict[str, SessionFacts | Missing]:
         """Return, for every session asked for, its facts, or which document is missing or not usable."""
         wanted = list(session_ids)
@@ -79,33 +81,13 @@ class MongoDirectory:
         streams = await self._streams_of({session.agent_id for session in usable})
         named = (session.group_id for session in usable if session.group_id is not None)
         groups = await self._read(self._groups.collection, named)
-        replaced = await self._replaced(known)
+        replaced = await self._trees.replaced(name for name in known if name in branches_of)
         return {
             name: self._facts(document, known[name], agents, users, groups, streams, replaced.get(name))
             if isinstance(document, SessionDocument)
             else document
             for name, document in documents.items()
         }
-
-    async def _replaced(self, session_ids: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return, where messages form trees, those of each session in whose place others are shown."""
-        messages = self._settings.messages
-        fields = tree_of(messages)
-        if fields is None:
-            return {}
-        found: dict[str, frozenset[str]] = {}
-        for session in session_ids:
-            rows = await found_documents(
-                "message",
-                self._database[messages.collection],
-                {messages.session_id: decode_id(session)},
-                dict.fromkeys(fields, 1),
-                sort=[(messages.created_at, -1), ("_id", -1)],
-                limit=MOST_OF_TREE,
-            )
-            tree = (TreeMessage.of(encode_id(row["_id"]), row, fields) for row in reversed(rows))
-            found[session] = replaced(list(tree))
-        return found
 
     @property
     def switches(self) -> bool:

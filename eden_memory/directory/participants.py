@@ -143,7 +143,7 @@ class SessionFacts:
     """Kinds of scope that the agent's streams switch off."""
     forms: tuple[FormedKind, ...] = FORMED_KINDS
     replaced: frozenset[str] = frozenset()
-    """Messages in whose place others are shown, as an answer that was made again."""
+    """Messages in whose place others are shown, as an answer that was made again; read where that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +341,15 @@ class Directory(Protocol):
     """The application's sessions, agents, users and groups."""
 
     async def look_up(
-        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+        self,
+        session_ids: Iterable[str],
+        authors: Mapping[str, Collection[str]] = NO_AUTHORS,
+        branches_of: Collection[str] = (),
     ) -> dict[str, SessionFacts | Missing]:
         """Return, for every session asked for, its facts, or which document is missing.
 
         `authors`: who writes in a session; their documents are read whether the session's lists them or not.
+        `branches_of`: the sessions whose messages are read for those in whose place others are shown.
         """
         ...
 

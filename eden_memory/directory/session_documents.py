@@ -20,7 +20,6 @@ class SessionDocuments:
 
     def __init__(self, source: AsyncDatabase[dict[str, Any]], paths: SessionsSettings) -> None:
         self._source, self.paths = source, paths
-        self._id = getter(paths.id)
         said = (
             paths.id,
             paths.agent_id,
@@ -37,13 +36,6 @@ class SessionDocuments:
     def collection(self) -> Any:
         """Return the mapped collection; None where sessions are not mapped."""
         return None if self.paths.collection is None else self._source[self.paths.collection]
-
-    def id_of(self, row: Row) -> str | None:
-        """Return the typed id by which messages name the session of a document; None if it has none."""
-        try:
-            return encode_id(self._id(row))
-        except NoId:
-            return None
 
     async def by_id(self, session_ids: Iterable[str]) -> dict[str, Row]:
         """Return the documents by typed id; those that cannot be decoded are Unreadable.
@@ -65,7 +57,9 @@ class SessionDocuments:
         unreadable = next((row for row in rows if isinstance(row, Unreadable)), None)
         if unreadable is not None:
             return unreadable
-        merged: Row = next((row for row in rows if is_switched_off(self.paths, row)), rows[0])
+        excluded = marked_if(self.paths.exclude)
+        found = (*filter(excluded, rows), *(row for row in rows if is_switched_off(self.paths, row)), rows[0])
+        merged: Row = found[0]
         lists = [listed for row in rows if (listed := listed_users(self.paths, row)) is not None]
         users = [user for listed in lists for user in listed]
         return _with(merged, self.paths.users.split("."), users) if lists else merged

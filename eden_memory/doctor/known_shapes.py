@@ -21,7 +21,7 @@ class KnownSessions:
     users: str
     """A list of ids or one id: of several documents of a session, each names a user."""
     exclude_else: Mapping[str, str] = field(default_factory=dict[str, str])
-    """As of KnownShape."""
+    """As in KnownShape."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,14 @@ class SampledRooms:
         return f"in {self.several} of {self.sessions} sampled sessions several users take part"
 
 
+def chosen_line(rooms: SampledRooms | None, choice: RoomChoice | None) -> tuple[str, str] | None:
+    """Return the section and the line of settings that a choice sets; None if there is nothing to set yet."""
+    if choice == "group":
+        field = None if rooms is None else rooms.group_id
+        return None if field is None else ("sessions", f'group_id = "{field}"')
+    return None if choice is None else ("memory", LINES[choice])
+
+
 def memory_lines(rooms: SampledRooms | None, choice: RoomChoice | None) -> Iterator[str]:
     """Yield the section `[memory]` with the choice; without one, with all of them as comments."""
     if rooms is None:

@@ -233,12 +233,18 @@ class Browsing:
         found = readable("fact", rows, partial(document_of, Fact))
         return Page(tuple(views.fact_view(fact, scopes[fact.scope_key], asked) for fact in found), cursor)
 
-    async def histories(self, asked: Asker, view: VisibleMemory, filters: Filters) -> list[FactHistory]:
-        """Return the first page of facts with their earlier versions, those that hold since last first."""
+    async def histories(
+        self,
+        asked: Asker,
+        view: VisibleMemory,
+        filters: Filters,
+        *,
+        first: Literal["valid_from", "retired_at"] = "valid_from",
+    ) -> list[FactHistory]:
+        """Return the first page of facts with their earlier versions, by when they began to hold or were retired."""
         scopes = scopes_of(asked, view)
-        rows, _ = await self._page(
-            replace(FACT_LISTS["valid_from"], hidden=("embedding",)), asked, view, filters
-        )
+        listed = replace(FACTS, first=first, hidden=("embedding",))
+        rows, _ = await self._page(listed, asked, view, filters)
         found = readable("fact", rows, partial(document_of, Fact))
         return [
             FactHistory(views.fact_view(fact, scopes[fact.scope_key], asked), views.versions_of(fact))

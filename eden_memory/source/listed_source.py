@@ -23,6 +23,7 @@ from eden_memory.directory.listed_messages import (
     document_of,
 )
 from eden_memory.directory.listed_store import ListStore, StoredList
+from eden_memory.directory.tree_store import other_branches
 from eden_memory.errors import describe
 from eden_memory.metrics import TAILER_LEFT_OUT
 from eden_memory.mongo.changes import (
@@ -35,7 +36,7 @@ from eden_memory.mongo.changes import (
     DocumentPage,
     Unreadable,
 )
-from eden_memory.mongo.document_fields import UnreadableJson, Unusable, stored_path
+from eden_memory.mongo.document_fields import UnreadableJson, Unusable, getter, is_json, stored_path
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.source.message_mapping import MessageMapping, overlap
@@ -108,6 +109,8 @@ class ListedSource:
         self._session = mapping.paths.session_id
         self._documents = documents
         self._paths = tuple(map(stored_path, (*listing.listed, *mapping.read_paths)))
+        branches = listing.listed == (listing.path,) and not is_json(listing.path)
+        self._elements = getter(listing.path) if branches else lambda _: None
         self._deleted: dict[str, str] = {}
         self._passed = ""
         self.epoch = 0
@@ -162,7 +165,7 @@ class ListedSource:
             return [
                 self._removed(entry, fields, last) for entry in stored.state.gone if change.brought(entry)
             ], False
-        compared = self._listing.compared(last.document, stored.state)
+        compared, beside = self._compared(last.document, stored.state)
         again = [
             self._removed(entry, last.document, last) for entry in stored.state.gone if change.brought(entry)
         ]
@@ -175,8 +178,16 @@ class ListedSource:
                 if entry is not None and entry.digest == digest and change.brought(entry)
             ]
             return [*again, *told], False
-        events, differs = self._update(change, last.document, compared, stored.state)
+        events, differs = self._update(change, last.document, compared, beside, stored.state)
         return [*again, *events], differs
+
+    def _compared(self, document: Document, state: ListState) -> tuple[Compared, list[Listed]]:
+        """Compare a list with its state; return what was told of branches beside the shown one apart: it stays."""
+        compared = self._listing.compared(document, state)
+        others = other_branches(self._elements(document)) if compared.removed else set[str]()
+        beside = [entry for entry in compared.removed if entry.name in others]
+        removed = [entry for entry in compared.removed if entry.name not in others]
+        return compared._replace(removed=removed), beside
 
     def _deletion(self, change: _Change, state: ListState) -> tuple[list[ChangeEvent], bool]:
         """Return the end of every message of a document that was deleted."""
@@ -192,7 +203,12 @@ class ListedSource:
         return [*again, *(self._removed(entry, before, last) for entry in removed)], True
 
     def _update(
-        self, change: _Change, document: Document, compared: Compared, state: ListState
+        self,
+        change: _Change,
+        document: Document,
+        compared: Compared,
+        beside: Sequence[Listed],
+        state: ListState,
     ) -> tuple[list[ChangeEvent], bool]:
         """Bring a list up to a change; return what that tells, and whether the list is another now."""
         last, outer = change.last, self._listing.outer(document)
@@ -202,7 +218,9 @@ class ListedSource:
         removed = _ended(compared.removed, last.version)
         events = [self._removed(entry, document, last) for entry in removed]
         differs = bool(removed) or moved or not alike
-        entries: list[Listed] = []
+        entries = [*beside]
+        for entry in beside if moved else ():  # told once its branch is shown again
+            entry.digest = entry.digest if entry.digest == FORGOTTEN else UNKNOWN
         for element, match, digest, own in compared.rows():
             entry = match or self._entry(state, own, digest, last.version)
             entries.append(entry)
@@ -292,7 +310,7 @@ class ListedSource:
             if recorded is not None and not stored.rows:
                 _recover(state, recorded(name))
             try:
-                compared = self._listing.compared(document, state)
+                compared, beside = self._compared(document, state)
             except Exception as error:  # noqa: BLE001 - as above
                 found.append(_unreadable(document["_id"], error))
                 del lists[name]
@@ -300,7 +318,7 @@ class ListedSource:
             expanded.documents.append(document)
             _count_left_out(self._listing.left_out(document))
             alike = state.reads == self._listing.reads
-            entries: list[Listed] = []
+            entries = [*beside]
             for element, match, digest, own in compared.rows():
                 entry = match or self._entry(state, own, digest, page.version)
                 entries.append(entry)

@@ -519,7 +519,13 @@ class FormationRequests:
                 if session.session_id in batch.off.sessions or not self._budgets.still_held(session.waits_for)
             ]
         authors = {session.session_id: session.users for session in asking}
-        facts = await self._directory.look_up(list(authors), authors)
+        branching = {
+            session.session_id
+            for session in asking
+            if session.session_id not in batch.off.sessions
+            and (session.session_id in closing.writes or not all(entry.requested for entry in session.outbox))
+        }
+        facts = await self._directory.look_up(list(authors), authors, branching)
         found = [session for session in asking if not _waits(session, facts[session.session_id], batch)]
         waited = [
             entry.formation_id

@@ -263,6 +263,15 @@ async def test_rooms_of_several_users_are_asked_about_and_the_answer_is_written(
     assert "Answer group, authors or none." in asked.stderr
     written = tomllib.loads((folder / "eden.toml").read_text())
     assert Settings(**written).memory.shared_sessions == "authors"
+    users = [ObjectId(f"{number:024x}") for number in range(2)]
+    sessions = [{"_id": ObjectId(f"{one:024x}"), "members": users, "groupId": users[0]} for one in range(4)]
+    await client[settings.mongodb.database]["rooms"].insert_many(sessions)
+    (folder / "eden.toml").write_text('[sessions]\ncollection = "rooms"\n\n[memory]\nsharing = "team"\n')
+    asked = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--force"], input="group\n")
+    assert asked.exit_code == 0, asked.output
+    assert 'has a section [sessions] already: add group_id = "groupId" to it' in " ".join(
+        asked.stderr.split()
+    )
 
 
 async def test_a_collection_is_found_by_its_name_in_whatever_database_it_is(

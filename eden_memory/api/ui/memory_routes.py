@@ -271,7 +271,7 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
     xml = await here.service.get_memory_context(here.call.session, here.call.user, place.message or None)
     because = await empty_because(here.call, BY_NAME["context"], ContextText(context=xml))
     memory = here.readers.settings.memory
-    missing = left_out(here.view.shown, datetime.now(UTC), memory, here.view.shows)
+    missing = left_out(here.view.shown, datetime.now(UTC), memory, here.view.shows, here.view.private)
     missing += [*_hidden_scopes(here), *_not_recalled(xml, place.message, memory)]
     return here.render("context.html", xml=xml, message=place.message, because=because, missing=missing)
 

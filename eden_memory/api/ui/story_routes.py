@@ -92,7 +92,7 @@ async def person(request: Request, place: Annotated[ScopePlace, Query()]) -> Res
         raise NotFound("this is nobody's own memory", "A person's page shows the memory of a user.")
     asker, view, browsing, now = here.asker, opened.view, opened.browsing, datetime.now(UTC)
     known = await browsing.histories(asker, view, Filters(flag=True, limit=KNOWN))
-    retired = await browsing.histories(asker, view, Filters(flag=False, limit=RETIRED))
+    retired = await browsing.histories(asker, view, Filters(flag=False, limit=RETIRED), first="retired_at")
     noticed = (await browsing.reflections(asker, view, Filters(limit=NOTICED))).items
     blob = next(iter(await browsing.blobs(asker, view, Filters())), None)
     growth = await GrowthCounts(here.doors.memory.database, here.readers.settings.names).of([place.key], now)
@@ -159,7 +159,7 @@ async def window(request: Request, place: Annotated[WindowPlace, Query()]) -> Re
         "window.html",
         window=listed[0],
         closed=CLOSED_BECAUSE.get(row["closed"]["because"], row["closed"]["because"]),
-        switched_off=len(row.get("left_out") or ()),
+        left_out=len(row.get("left_out") or ()),
         messages=messages,
         calls=sum(part.calls for part in own),
         usd=next((part.cost_usd for part in own if part.cost_usd is not None), None),

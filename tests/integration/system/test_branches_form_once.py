@@ -64,6 +64,8 @@ async def test_what_was_said_again_forms_once_and_temporary_conversations_form_n
             said("c", "v", ROOT, texts[1], now),
             said("c", "b", "v", answers[0], now, isCreatedByUser=False),
             said("c", "d", "v", answers[1], now, isCreatedByUser=False),
+            said("c", "e", ROOT, "It failed.", now, isCreatedByUser=False, error=True),
+            said("c", "f", "v", "", now, isCreatedByUser=False),
         ]
         for number, row in enumerate(rows):
             row["createdAt"] += timedelta(milliseconds=number)

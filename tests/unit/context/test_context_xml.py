@@ -271,3 +271,12 @@ def test_what_a_context_leaves_out_is_counted_with_the_reason() -> None:
     assert hidden[0].what == "7 of 7 facts"
     assert "EDEN_MEMORY_FACTS" in hidden[0].why
     assert left_out([shown(USER, recent_facts=facts[:1], active_facts=1)], NOON, settings, ("facts",)) == []
+
+
+def test_facts_that_the_viewer_may_not_see_are_not_counted_as_left_out() -> None:
+    facts = tuple(fact(f"Ada owns boat {number}.", before(hours=number), number) for number in range(5))
+    settings = MemorySettings(context_facts=3)  # pyright: ignore[reportCallIssue]
+    some = shown(AGENT, recent_facts=facts[:2], active_facts=7)
+    assert left_out([some], NOON, settings, ("facts",), {AGENT.key}) == []
+    (more,) = left_out([shown(AGENT, recent_facts=facts, active_facts=7)], NOON, settings, ("facts",), {"f"})
+    assert more.what == "facts"

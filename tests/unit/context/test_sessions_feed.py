@@ -27,6 +27,11 @@ EVERYTHING = [ContextChange("everything")]
             },
             [ContextChange("session", "s.a"), ContextChange("session", "s.b")],
         ),
+        ({"operationType": "replace", "fullDocument": AFTER}, EVERYTHING),
+        (
+            {"operationType": "replace", "fullDocument": AFTER, "fullDocumentBeforeChange": BEFORE},
+            [ContextChange("session", "s.a"), ContextChange("session", "s.b")],
+        ),
         ({"operationType": "update", "fullDocument": None}, EVERYTHING),
         ({"operationType": "delete"}, EVERYTHING),
         ({"operationType": "delete", "fullDocumentBeforeChange": BEFORE}, [ContextChange("session", "s.a")]),

@@ -10,8 +10,8 @@ HEAD = """\
 <!-- Made from tests/unit/doctor/stored_chats.py (`python -m tests.unit.doctor.stored_chats_page`). Do not edit. -->
 # Which chats are read
 
-What `eden doctor --init` proposes for the messages of these programs. Each row is a test. All of them are read
-since version 0.1.0. Where the document of a session names its users, messages need no author.
+What `eden doctor --init` proposes for the messages of these programs. Each row is a test. Where the document
+of a session names its users, messages need no author.
 
 | messages of | session, role, text, author, time | sessions: id, users | not read |
 | --- | --- | --- | --- |

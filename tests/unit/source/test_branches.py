@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.directory.branches import TreeMessage, replaced, shown_elements
+from eden_memory.directory.tree_store import other_branches
 
 ROOT = "00000000"
 
@@ -23,6 +24,16 @@ def test_an_answer_that_was_made_again_and_what_followed_on_it_are_replaced() ->
 
 def test_an_edited_first_message_replaces_the_whole_conversation() -> None:
     assert replaced(tree(("u", ROOT), ("a", "u"), ("v", ROOT))) == {"s.u", "s.a"}
+
+
+def test_an_answer_that_failed_replaces_nothing_until_it_is_followed() -> None:
+    said = tree(("u", ROOT), ("a", "u"))
+    failed = TreeMessage("s.f", "f", ROOT, said=False)
+    assert replaced([*said, failed]) == {"s.f"}
+    assert replaced([*said, failed, *tree(("v", "f"))]) == {"s.u", "s.a"}
+    assert replaced([failed]) == frozenset(), "nothing is said at all"
+    waiting = TreeMessage("s.w", "w", "a", said=False)
+    assert replaced([*said, waiting]) == frozenset(), "an answer that has no text yet stays"
 
 
 def test_what_is_connected_with_nothing_shown_stays() -> None:
@@ -53,3 +64,16 @@ def test_a_list_without_ancestors_is_shown_whole() -> None:
     legacy: list[dict[str, Any]] = [{"id": n, "ancestors": [], "children": []} for n in (1, 2)]
     assert shown_elements(legacy) == legacy
     assert shown_elements([]) == []
+
+
+def test_an_empty_element_takes_no_place_in_a_list_and_is_shown_behind_what_it_follows() -> None:
+    def element(name: str, text: str, *ancestors: str) -> dict[str, Any]:
+        return {"id": name, "content": text, "ancestors": list(ancestors), "children": []}
+
+    said = [element("s", ""), element("u", "Hello", "s"), element("a", "Hi", "s", "u")]
+    assert shown_elements([*said, element("b", " ", "s", "u")]) == said, "an answer that failed"
+    begun = [*said, element("v", "And?", "s", "u", "a"), element("w", "", "s", "u", "a", "v")]
+    assert shown_elements(begun) == begun, "an answer that is being written"
+    again = element("b", "Good day", "s", "u")
+    assert shown_elements([*said, again]) == [*said[:2], again]
+    assert other_branches(["odd", {"content": "Hm"}, *said, again]) == {"s.a"}

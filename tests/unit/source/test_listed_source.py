@@ -272,7 +272,7 @@ def test_an_element_that_is_no_document_is_counted_and_hides_no_other() -> None:
     assert "element 3" in texts.what
 
 
-def test_an_answer_that_is_made_again_takes_the_place_of_the_first_and_comes_back_if_it_is_followed() -> None:
+def test_what_was_told_of_another_branch_stays_and_what_was_never_shown_is_not_told() -> None:
     listed, tailer = leader(Rows())
 
     def tells(place: int, operation: str, *elements: dict[str, Any]) -> list[tuple[str, bool]]:
@@ -281,16 +281,21 @@ def test_an_answer_that_is_made_again_takes_the_place_of_the_first_and_comes_bac
         mapped = tailer(asyncio.run(listed.changes([event])))
         return sorted((record.key.decode(), record.value is not None) for record in mapped.records)
 
-    def element(name: str, *ancestors: str) -> dict[str, Any]:
-        said: dict[str, Any] = {"role": "user", "content": f"The boat {name}.", "children": []}
+    def element(name: str, *ancestors: str, text: str | None = None) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "user", "content": text or f"The boat {name}.", "children": []}
         return {"id": name, "ancestors": list(ancestors), **said}
 
     first, answer = element("u"), element("a", "u")
     again, followed = element("b", "u"), element("c", "u", "a")
     assert tells(0, INSERT, first, answer) == [("s.s.d%2Fs.a", True), ("s.s.d%2Fs.u", True)]
-    assert tells(1, UPDATE, first, answer, again) == [("s.s.d%2Fs.a", False), ("s.s.d%2Fs.b", True)]
-    came = tells(2, UPDATE, first, answer, again, followed)
-    assert came == [("s.s.d%2Fs.a", True), ("s.s.d%2Fs.b", False), ("s.s.d%2Fs.c", True)]
+    assert tells(1, UPDATE, first, answer, again) == [("s.s.d%2Fs.b", True)], "the first answer is not ended"
+    assert tells(2, UPDATE, first, answer, again, followed) == [("s.s.d%2Fs.c", True)]
+    assert tells(3, UPDATE, first, answer, followed) == [("s.s.d%2Fs.b", False)], "removed from the list"
+    changed = element("a", "u", text="The boat is green.")
+    unseen, shown = element("e", "u"), element("f", "u", "a", "c")
+    expected = [("s.s.d%2Fs.a", True), ("s.s.d%2Fs.f", True)]
+    assert tells(4, UPDATE, first, changed, followed, unseen, shown) == expected, "e was never shown"
+    assert tells(5, DELETE, first) == [(f"s.s.d%2Fs.{name}", False) for name in "acfu"]
 
 
 def test_what_two_speakers_said_in_a_document_keeps_its_ids_whatever_is_edited_or_forgotten() -> None:

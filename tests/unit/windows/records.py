@@ -135,7 +135,10 @@ class Sessions:
     off_users: set[str] = field(default_factory=set[str])
 
     async def look_up(
-        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+        self,
+        session_ids: Iterable[str],
+        authors: Mapping[str, Collection[str]] = NO_AUTHORS,
+        branches_of: Collection[str] = (),
     ) -> dict[str, SessionFacts | Missing]:
         wanted = list(session_ids)
         self.asked += wanted

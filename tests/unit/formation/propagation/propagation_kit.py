@@ -146,7 +146,10 @@ class Judging:
         return {message for fact in self.private_facts if fact & named for message in fact}
 
     async def look_up(
-        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] | None = None
+        self,
+        session_ids: Iterable[str],
+        authors: Mapping[str, Collection[str]] | None = None,
+        branches_of: Collection[str] = (),
     ) -> dict[str, SessionFacts | Missing]:
         return {name: self._facts(name, (authors or {}).get(name, ())) for name in session_ids}
 
