@@ -10,7 +10,7 @@ from eden_memory.access.visible import UNNAMED, Asker, Present
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.directory_store import group_of, remembered, text_of
 from eden_memory.directory.participants import whose
-from eden_memory.directory.session_documents import SessionDocuments, is_switched_off, listed_users
+from eden_memory.directory.session_document_store import SessionDocuments, is_switched_off, listed_users
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import decode_id, encode_id

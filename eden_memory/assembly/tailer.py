@@ -11,7 +11,7 @@ from pymongo import AsyncMongoClient
 from eden_memory.directory.listed_messages import DOCUMENT
 from eden_memory.directory.listed_store import ListStore
 from eden_memory.directory.secret_store import installation_secret
-from eden_memory.directory.session_documents import SessionDocuments
+from eden_memory.directory.session_document_store import SessionDocuments
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.mark_store import MongoForgetting

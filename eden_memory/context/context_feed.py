@@ -13,7 +13,7 @@ from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 from eden_memory.access.visible import UNNAMED
 from eden_memory.directory.application_message_store import parts, placed
 from eden_memory.directory.listed_messages import DOCUMENT
-from eden_memory.directory.session_documents import listed_users
+from eden_memory.directory.session_document_store import listed_users
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.document_fields import Getter, Unusable, getter, paths_of, stored_path
 from eden_memory.mongo.ids import encode_id

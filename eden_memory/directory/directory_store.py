@@ -15,7 +15,7 @@ from eden_memory.directory.participants import (
     SessionFacts,
     whose,
 )
-from eden_memory.directory.session_documents import SessionDocuments, is_switched_off, listed_users
+from eden_memory.directory.session_document_store import SessionDocuments, is_switched_off, listed_users
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.directory.tree_store import ConversationTrees
 from eden_memory.limits import sharing_of

@@ -19,7 +19,7 @@ from eden_memory.directory.application_message_store import parts, placed
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.listed_messages import MessageList
 from eden_memory.directory.participants import DEFAULT_AGENT, Missing, SessionFacts
-from eden_memory.directory.session_documents import listed_users
+from eden_memory.directory.session_document_store import listed_users
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.known_shapes import KnownSessions, known_shape
 from eden_memory.doctor.mapping_proposal import (

@@ -19,7 +19,7 @@ from eden_memory.directory.author_store import (
     newest_of_session_hint,
 )
 from eden_memory.directory.participants import ROOM_CHOICES
-from eden_memory.directory.session_documents import listed_users
+from eden_memory.directory.session_document_store import listed_users
 from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.sharing_store import Learning, learning, rooms_without_facts

@@ -11,7 +11,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.directory_store import agents_that_say
-from eden_memory.directory.session_documents import SessionDocuments
+from eden_memory.directory.session_document_store import SessionDocuments
 from eden_memory.directory.stream_store import StreamStore
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack

@@ -7,7 +7,7 @@ from eden_memory.access.admission_store import Caller, Refused, Right
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
-from eden_memory.directory.session_documents import SessionDocuments, listed_users
+from eden_memory.directory.session_document_store import SessionDocuments, listed_users
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import encode_id
 from eden_memory.schemas.documents import SessionState

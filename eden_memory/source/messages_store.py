@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.directory.listed_messages import MessageList, place_in_document
 from eden_memory.directory.listed_store import ListStore
 from eden_memory.directory.participants import BEGINS
-from eden_memory.directory.session_documents import SessionDocuments
+from eden_memory.directory.session_document_store import SessionDocuments
 from eden_memory.errors import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of

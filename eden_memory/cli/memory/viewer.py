@@ -16,7 +16,7 @@ from eden_memory.cli.structured_logs import warnings_only
 from eden_memory.cli.terminal import plain
 from eden_memory.directory.id_reader_store import default_agent
 from eden_memory.directory.participants import DEFAULT_AGENT, whose
-from eden_memory.directory.session_documents import SessionDocuments
+from eden_memory.directory.session_document_store import SessionDocuments
 from eden_memory.errors import NotFound
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.ids import TYPED, decode_id, encode_id

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.cli.doctor import FoundMapping, proposal_findings
-from eden_memory.directory.session_documents import listed_users
+from eden_memory.directory.session_document_store import listed_users
 from eden_memory.doctor.known_shapes import known_shape
 from eden_memory.doctor.mapping_checks import MessagesCandidate, judge_documents, messages_in, rooms_among
 from eden_memory.doctor.mapping_proposal import propose

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.directory import session_documents
-from eden_memory.directory.session_documents import SessionDocuments, is_switched_off
+from eden_memory.directory import session_document_store
+from eden_memory.directory.session_document_store import SessionDocuments, is_switched_off
 from eden_memory.settings import SessionsSettings
 from eden_memory.source.messages_store import ExcludedSessions
 
@@ -22,7 +22,7 @@ async def test_one_document_that_excludes_a_session_is_enough_whatever_the_other
     async def grouped(*_: Any) -> dict[str, list[dict[str, Any]]]:
         return {"i.1": rows, "i.2": [PLAIN, PLAIN], "i.3": [PLAIN, OFF]}
 
-    monkeypatch.setattr(session_documents, "grouped_by_id", grouped)
+    monkeypatch.setattr(session_document_store, "grouped_by_id", grouped)
     database: Any = {"chats": None}
     documents = SessionDocuments(database, PATHS)
     assert await ExcludedSessions(documents).among(["i.1", "i.2", "i.3"]) == {"i.1"}
