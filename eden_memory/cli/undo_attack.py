@@ -60,11 +60,18 @@ async def _undo(
         for line in lines_of(preview_of(attack, plan), texts_of(plan)):
             typer.echo(line)
         if not yes:
-            confirm(f"Undo what the {kind} {name} led to, and forget it? This cannot be undone.")
+            confirm(question(kind, name))
         request_id = await _carry_out(work, attack, plan, by)
         if receipt is not None:
             write_private(receipt, written(await receipt_of_undo(at, request_id)))
             typer.echo(f"{receipt} says what was erased, and when each store is clean.")
+
+
+def question(kind: CauseKind, name: str) -> str:
+    """Return what to ask before an undo; that of an audit forgets nothing."""
+    if kind == "import" and name.removeprefix("import:").startswith("audit:"):
+        return f"Make active again what {name} retired?"
+    return f"Undo what the {kind} {name} led to, and forget it? This cannot be undone."
 
 
 async def _carry_out(work: AttackUndo, attack: Attack, plan: AttackPlan, by: str | None) -> str:

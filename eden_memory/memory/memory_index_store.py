@@ -108,6 +108,7 @@ MEMORY_INDEXES: Indexes = {
             default_language="none",
             language_override="text_language",
         ),
+        index_on("command.command_id", sparse=True),
         *(index_on(literal, "_id") for literal in SOURCES),
     ),
     Reflection.COLLECTION: (
@@ -123,7 +124,11 @@ MEMORY_INDEXES: Indexes = {
         *(index_on(literal, "_id") for literal in SOURCES),
     ),
     Consolidated.COLLECTION: (index_on("agent_id"), index_on("user_id")),
-    StoredBlob.COLLECTION: (index_on("scope_key", "absorbed"), index_on("scope_key", "-version")),
+    StoredBlob.COLLECTION: (
+        index_on("scope_key", "absorbed"),
+        index_on("scope_key", "-version"),
+        index_on("command.command_id", sparse=True),
+    ),
     Snapshot.COLLECTION: (
         index_on("-changed_at"),
         index_on("agent_id"),

@@ -145,7 +145,10 @@ class MongoHidden:
         self._learning = learning
 
     async def sharing(self) -> SharingMode:
-        """Return the mode that readers apply; it is read each time, so that a switch takes effect at once."""
+        """Return the mode that readers apply, as it is stored now.
+
+        Contexts keep what they read while they hear of changes, for up to 60 s: a switch may reach them that late.
+        """
         return in_force(await stored_sharing(self._database, self._names), self._chosen)
 
     async def taken_out(self, snapshots: Mapping[str, Snapshot], keys: Iterable[str]) -> dict[str, Snapshot]:

@@ -15,7 +15,6 @@ different questions. A newer fact overtakes an older one if the question is far 
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from math import nextafter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,12 +88,8 @@ def _of_query(lists: QueryLists, text_weight: float, unrelated: float, hubs: flo
         return {name: weight * said.get(name, 0.0) + (1 - weight) * meaning.get(name, 0.0) for name in facts}
 
     fused_scores, lowered = fused(similar), _without_hubs(similar, facts, hubs)
-    if lowered is not similar:  # the best of all stays the best
-        best = max(fused_scores, key=lambda name: fused_scores[name])
-        fused_scores = fused(lowered)
-        top = max(fused_scores.values())
-        fused_scores = {name: min(score, nextafter(top, 0)) for name, score in fused_scores.items()}
-        fused_scores[best] = top
+    if lowered is not similar:
+        fused_scores = _with_the_best_first(fused(lowered), fused_scores)
     scored: list[Scored] = []
     for fact_id, fact in facts.items():
         score = fused_scores[fact_id]
@@ -105,6 +100,19 @@ def _of_query(lists: QueryLists, text_weight: float, unrelated: float, hubs: flo
             scores["text"] = words[fact_id]
         scored.append(Scored(fact, score, scores))
     return scored
+
+
+def _with_the_best_first(lowered: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """Return the lowered scores, with the best fact of before ahead by no less than it was, scores up to 1.
+
+    What is behind it keeps its order: where there is no room above, all of it is scaled down.
+    """
+    first, *others = sorted(before, key=lambda name: -before[name])
+    ahead = before[first] - before[others[0]]
+    next_best = max(lowered[name] for name in others)
+    best = max(lowered[first], min(1.0, next_best + ahead))
+    room = (best - ahead) / next_best if best - ahead < next_best else 1.0
+    return {name: best if name == first else room * score for name, score in lowered.items()}
 
 
 def _similarities(lists: QueryLists, facts: Mapping[str, FactCandidate]) -> dict[str, float]:

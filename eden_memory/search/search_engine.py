@@ -407,7 +407,7 @@ async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequenc
 def _as_asked(ranking: Ranking, request: SearchRequest) -> Ranking:
     """Return the figures of one search: the request's own, and lists that are long enough for what it asks for.
 
-    Recall compares the best facts with those behind them: its numbers were chosen with hubs among these.
+    Hubs are not lowered for recall: its thresholds compare the best facts with those behind them, in scores as found.
     """
     weight, size = request.recency_weight, request.list_size
     if size is None and request.top_k * LISTED > ranking.most:

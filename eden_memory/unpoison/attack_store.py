@@ -80,13 +80,16 @@ class AttackUndo:
         return undo.request_id
 
     async def finish(self, attack: Attack, plan: AttackPlan, by: str | None) -> None:
-        """Return once nothing of the attack is left; a fact that holds again may have a text to restore, too."""
+        """Return once nothing of the attack is left; a fact that holds again may have a text to restore, too.
+
+        Only the memory that the plan names is read again and again; for the rest all is planned anew after that.
+        """
+        while await self._stands(plan):  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(LOOK_SECONDS)
         while left := await self._left(attack):
             waits = attack.kind != "call" or left.removed or left.reflections or left.returning
             if left.restored and not waits:
                 await self.ask(attack, AttackPlan(restored=left.restored), by)
-            await asyncio.sleep(LOOK_SECONDS)
-        while await self._stands(plan):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _stands(self, plan: AttackPlan) -> bool:

@@ -98,6 +98,8 @@ def test_what_is_near_to_everything_gives_way_behind_the_best_and_keeps_its_simi
     after = by_score(lists, 0.4, 0.5, 0.9)
     assert ids(before)[:3] == ["best", "hub", "apart"]
     assert ids(after)[:3] == ["best", "apart", "hub"]
+    assert after[0].score - after[1].score >= before[0].score - before[1].score - 1e-9
+    assert 0 <= min(one.score for one in after) <= max(one.score for one in after) <= 1
     assert {one.fact.fact_id: one.scores["semantic"] for one in after} == {
         one.fact.fact_id: one.scores["semantic"] for one in before
     }

@@ -1,5 +1,6 @@
 """A preview names what an undo changes, without texts; it is another one as soon as something else would change."""
 
+from eden_memory.cli.undo_attack import question
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, RestoredText, WithdrawnBlob, preview_of
 from tests.unit.unpoison.test_attack_rules import AGENT, BAD, GOOD, version
 
@@ -32,3 +33,9 @@ def test_it_is_another_one_for_another_plan_or_attack_and_the_same_in_another_or
 
 def test_nothing_to_undo_is_no_change() -> None:
     assert preview_of(ATTACK, AttackPlan()).changes == ()
+
+
+def test_only_what_forgets_is_called_final() -> None:
+    assert "cannot be undone" in question("import", "mem0")
+    assert "cannot be undone" in question("session", "audit:1")
+    assert question("import", "audit:1") == "Make active again what audit:1 retired?"
