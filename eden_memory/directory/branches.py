@@ -81,7 +81,8 @@ def shown_elements(elements: Sequence[E]) -> list[E]:
 
     Elements say by their ancestors where they stand; of a list in which the newest one does not, all are returned.
     """
-    newest: Mapping[str, Any] = next(filter(_says, reversed(elements)), elements[-1] if elements else {})
+    nothing: Mapping[str, Any] = {}
+    newest = next(filter(_says, reversed(elements)), elements[-1] if elements else nothing)
     ancestors, children = map(newest.get, BRANCH_FIELDS)
     if not (isinstance(ancestors, list) and ancestors and isinstance(children, list) and newest.get("id")):
         return list(elements)

@@ -110,7 +110,7 @@ class ListedSource:
         self._documents = documents
         self._paths = tuple(map(stored_path, (*listing.listed, *mapping.read_paths)))
         branches = listing.listed == (listing.path,) and not is_json(listing.path)
-        self._elements = getter(listing.path) if branches else lambda _: None
+        self._elements = getter(listing.path) if branches else None
         self._deleted: dict[str, str] = {}
         self._passed = ""
         self.epoch = 0
@@ -184,7 +184,9 @@ class ListedSource:
     def _compared(self, document: Document, state: ListState) -> tuple[Compared, list[Listed]]:
         """Compare a list with its state; return what was told of branches beside the shown one apart: it stays."""
         compared = self._listing.compared(document, state)
-        others = other_branches(self._elements(document)) if compared.removed else set[str]()
+        if not compared.removed or self._elements is None:
+            return compared, []
+        others = other_branches(self._elements(document))
         beside = [entry for entry in compared.removed if entry.name in others]
         removed = [entry for entry in compared.removed if entry.name not in others]
         return compared._replace(removed=removed), beside

@@ -157,7 +157,6 @@ async def test_a_users_windows_alone_are_cut_anew_and_hold_every_message_once(li
         await reform(lived.settings, "anew", switch=True)
 
 
-@pytest.mark.slow
 async def test_at_the_cap_it_pauses_and_a_higher_one_goes_on(lived: System) -> None:
     other = ("models.fast=another-model",)
     ended, said = await reform(lived.settings, "capped", overrides=other, cap=CAP, at_once=2)
@@ -250,11 +249,17 @@ async def test_what_is_forgotten_leaves_both_memories_and_each_its_own_blobs(liv
     assert not [one for one in derived if one["target"].startswith("ns@")]
 
 
-@pytest.mark.slow
-async def test_after_the_switch_chat_is_formed_on_exactly_once(lived: System) -> None:
+async def test_after_a_kill_and_the_switch_chat_is_formed_on_exactly_once(
+    lived: System, tmp_path: Path
+) -> None:
     waiting = await lived.session("cleo")
     await lived.write(waiting, "cleo", "fact user: cleo waits for a window.")
-    await reform(lived.settings, "next")
+    process = await start(lived.settings, tmp_path / "log", "reform", "next", "--at-once", "1", "--yes")
+    await until(lambda: more_than(lived, "next", 1), "a window of the command")
+    assert process.returncode is None
+    await kill(process)
+    ended, said = await reform(lived.settings, "next")
+    assert ended == "formed", said
     meanwhile = await lived.session("cleo")
     await lived.told(meanwhile, "cleo", "fact user: cleo came meanwhile.", "note user: cleo hurries.")
     ended, said = await reform(lived.settings, "next", switch=True)

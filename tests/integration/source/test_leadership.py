@@ -28,7 +28,6 @@ async def leads(tailer: TailerProcess) -> None:
     await tailer.until_said('"event": "leads"')
 
 
-@pytest.mark.slow
 async def test_one_leads_and_the_other_takes_over_when_it_is_killed(app: Kit, tmp_path: Path) -> None:
     usual = app.with_tailer(lease_seconds=6.0)
     async with tailer_process(usual, tmp_path / "a") as first, app.topic() as topic:

@@ -83,7 +83,6 @@ async def windows(at: System, settings: Settings) -> list[Row]:
     return await found.sort("_id").to_list()
 
 
-@pytest.mark.slow
 async def test_what_waits_is_corrected_and_what_is_formed_is_formed_anew_by_a_reform(
     settings: Settings, shared_models: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:

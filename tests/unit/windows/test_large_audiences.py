@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +42,6 @@ def own(window: FormationRequested) -> Scope:
     return window.scopes[-1]
 
 
-@pytest.mark.slow
 async def test_records_and_documents_grow_with_the_joins_not_with_their_square() -> None:
     sizes: dict[int, tuple[int, int, int]] = {}
     for count in (1_500, 3_000):
