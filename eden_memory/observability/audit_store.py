@@ -205,7 +205,7 @@ def _pairs(facts: Sequence[AuditedFact], most: int) -> list[Alike]:
 
 
 def _fact(row: Row) -> AuditedFact:
-    versions = (row, *row.get("history", ()))
+    versions: list[Row] = [row, *row.get("history", ())]
     return AuditedFact(
         row["_id"],
         row["version"],
