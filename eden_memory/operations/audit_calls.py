@@ -114,7 +114,7 @@ class AuditCalls(OperatorCalls):
         for start in range(0, len(junk), TOGETHER):
             some = junk[start : start + TOGETHER]
             await ask_all(inbox, [_retirement(one, name, self._asked_by[:256]) for one in some])
-        examples = {kind: found.of(kind)[:EXAMPLES] for kind in KINDS}
+        examples: dict[JunkKind, list[Junk]] = {kind: found.of(kind)[:EXAMPLES] for kind in KINDS}
         shown = await reader.shown(
             fact for some in examples.values() for one in some for fact in (one.fact, one.because) if fact
         )
