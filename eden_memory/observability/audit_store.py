@@ -217,8 +217,11 @@ def _fact(row: Row) -> AuditedFact:
         row.get("occurred_at"),
         tuple(row.get("message_ids", ())),
         commanded=any(
-            (version.get("command") or {}).get("action") in GIVEN
-            for version in versions
-            if version["content"] == row["content"]
+            _action(version) in GIVEN for version in versions if version["content"] == row["content"]
         ),
     )
+
+
+def _action(version: Row) -> str | None:
+    command: Row = version.get("command") or {}
+    return command.get("action")
