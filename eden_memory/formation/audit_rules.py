@@ -11,18 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from eden_memory.formation.shareable import adds_little, beginnings, contradicts, mostly_in
 from eden_memory.formation.transcript import NUMBERED, without_memory
 from eden_memory.formation.unnamed_sources import share_said
 from eden_memory.memory.memory_batch import normalised
+from eden_memory.memory.memory_views import JunkKind
 
-JunkKind = Literal["duplicate", "near_duplicate", "contradicted", "expired", "quote", "unsupported", "nobody"]
-"""duplicate: the same words as an older fact; near_duplicate: another one has all of its words, and means the same.
-contradicted: a newer fact says it with other numbers, or the other way round. expired: its time is over. quote: only
-our own context says it, or the agent alone repeats an older fact. unsupported: its messages have none of its words.
-nobody: it does not say whom it is about."""
 LEAST_SAID = 0.1
 """Share of a fact's telling words that its messages have: less counts as none."""
 MOST_ALIKE = 30

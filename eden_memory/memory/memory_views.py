@@ -75,6 +75,11 @@ class Page(View, Generic[T]):
     """Gives the next page, with the same filters; None behind the last one."""
 
 
+JunkKind = Literal["duplicate", "near_duplicate", "contradicted", "expired", "quote", "unsupported", "nobody"]
+"""duplicate: the same words as an older fact; near_duplicate: another one has all of its words, and means the same.
+contradicted: a newer fact says it with other numbers, or the other way round. expired: its time is over. quote: only
+our own context says it, or the agent alone repeats an older fact. unsupported: its messages have none of its words.
+nobody: it does not say whom it is about."""
 Speaker = Literal["user", "agent"]
 
 

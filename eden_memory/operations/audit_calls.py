@@ -3,21 +3,23 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from bson import ObjectId
 from pydantic import Field
 
 from eden_memory.errors import Conflict, Invalid
-from eden_memory.formation.audit_rules import Junk, JunkKind
-from eden_memory.memory.memory_views import View
+from eden_memory.memory.memory_views import JunkKind, View
 from eden_memory.mongo.ids import typed_or_none
-from eden_memory.observability.audit_store import FoundJunk, MemoryAudit
 from eden_memory.operations import parameters as p
 from eden_memory.operations.operator_calls import LongRead, OperatorCalls
 from eden_memory.schemas.documents import InboxFactCommand
 from eden_memory.schemas.scopes import Scope
 from eden_memory.source.inbox_store import ask_all
+
+if TYPE_CHECKING:
+    from eden_memory.formation.audit_rules import Junk
+    from eden_memory.observability.audit_store import FoundJunk
 
 KINDS: tuple[JunkKind, ...] = get_args(JunkKind)
 BY_MESSAGES = ("quote", "unsupported")
@@ -95,6 +97,8 @@ class AuditCalls(OperatorCalls):
         other facts are found now, or not all were read. Conflict while the process runs another audit, and for one
         that takes more than ten minutes.
         """
+        from eden_memory.observability.audit_store import MemoryAudit  # noqa: PLC0415 - the extra `search`
+
         settings, owner = await self._changing_shared(), typed_or_none(user, "user")
         if retire is not None and preview is None:
             raise Invalid("retire needs the preview of an audit", "Audit first, and read the examples.")
@@ -121,7 +125,7 @@ class AuditCalls(OperatorCalls):
         return _audited(found, examples, shown, len(junk), name if junk else None)
 
 
-def _preview(kind: JunkKind, junk: Sequence[Junk]) -> str | None:
+def _preview(kind: JunkKind, junk: "Sequence[Junk]") -> str | None:
     """Return a name for exactly these facts, in these versions, and those that make them needless."""
     if not junk or kind not in get_args(Retirable):
         return None
@@ -131,7 +135,7 @@ def _preview(kind: JunkKind, junk: Sequence[Junk]) -> str | None:
     return sha256("\n".join([kind, *facts]).encode()).hexdigest()[:32]
 
 
-def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
+def _retirement(junk: "Junk", name: str, asked_by: str) -> dict[str, Any]:
     """Return the request to retire a fact; its id begins with a name by which all of them are undone."""
     fact = junk.fact
     same = junk.because if junk.kind in ("duplicate", "near_duplicate") else None
@@ -150,8 +154,8 @@ def _retirement(junk: Junk, name: str, asked_by: str) -> dict[str, Any]:
 
 
 def _audited(
-    found: FoundJunk,
-    examples: Mapping[JunkKind, Sequence[Junk]],
+    found: "FoundJunk",
+    examples: "Mapping[JunkKind, Sequence[Junk]]",
     shown: Collection[str],
     retired: int,
     undo: str | None,
