@@ -126,6 +126,7 @@ async def test_a_harness_adds_searches_and_deletes(client: Any) -> None:
         return not await asyncio.to_thread(client.search, "What is the canoe called?", ada, 5)
 
     await until(forgotten, "a user who is deleted is forgotten")
+    await asyncio.sleep(1.1)  # what is said in the second of a deletion is forgotten with it
     again = [{"role": "user", "content": "My canoe is called Gannet."}]
     await asyncio.to_thread(client.add, again, ada)
 
