@@ -8,7 +8,7 @@ was seen last, so that a trimmed list shifts nothing and an edit keeps its id.
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
@@ -125,10 +125,9 @@ class MessageList:
         read = dict.fromkeys((*own, *BRANCH_FIELDS))
         self.listed = messages.speakers or (path,)
         """Where the messages stand in a document."""
-        self.read_paths = [f"{path}.{name}" for name in read]
+        whole = bool(messages.speakers) or is_json(path)
+        self.read_paths = [*map(stored_path, self.listed)] if whole else [f"{path}.{name}" for name in read]
         """Paths of a document that are read beside the mapped ones."""
-        if messages.speakers or is_json(path):
-            self.read_paths = [*map(stored_path, self.listed)]
         self._speakers = {name: getter(name) for name in messages.speakers}
         self._read, self._key, self._parts = getter(path), key[:32], path.split(".")
         self._inner, self._outer = ([getter(stored_path(name)) for name in names] for names in (inner, outer))
@@ -218,7 +217,7 @@ class MessageList:
         names: list[str | None] = []
         given = set[str]()
         for element in elements:
-            name = next(filter(None, (_typed(read(element)) for read in self._own_ids)), None)
+            name = _own_name(element, self._own_ids)
             names.append(None if name in given else name)
             given.update(filter(None, (name,)))
         return names
@@ -231,6 +230,26 @@ class MessageList:
 def _canonical(reads: Sequence[Getter], document: Document) -> bytes:
     """Return the values at some paths as bytes."""
     return as_bytes([read(document) for read in reads])
+
+
+OWN_READS = tuple(map(getter, OWN_IDS))
+
+
+def other_branches(listed: Any) -> set[str]:
+    """Return the names of the elements of a list that are on other branches than the shown one."""
+    elements = cast("list[Any]", listed) if isinstance(listed, list) else []
+    documents: list[Document] = [element for element in elements if isinstance(element, Mapping)]
+    shown = shown_elements(documents)
+    return _names(documents) - _names(shown) if len(shown) < len(documents) else set()
+
+
+def _names(elements: Iterable[Document]) -> set[str]:
+    return set(filter(None, (_own_name(element, OWN_READS) for element in elements)))
+
+
+def _own_name(element: Document, reads: Iterable[Getter]) -> str | None:
+    """Return the name that an element has by the first of its own ids that is one."""
+    return next(filter(None, (_typed(read(element)) for read in reads)), None)
 
 
 def _typed(value: Any) -> str | None:

@@ -1,6 +1,7 @@
 """The application's documents of sessions: found by the id that messages name, read by the mapped paths."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -58,8 +59,8 @@ class SessionDocuments:
         if unreadable is not None:
             return unreadable
         excluded = marked_if(self.paths.exclude)
-        found = (*filter(excluded, rows), *(row for row in rows if is_switched_off(self.paths, row)), rows[0])
-        merged: Row = found[0]
+        switched_off = (row for row in rows if is_switched_off(self.paths, row))
+        merged: Row = next(chain(filter(excluded, rows), switched_off), rows[0])
         lists = [listed for row in rows if (listed := listed_users(self.paths, row)) is not None]
         users = [user for listed in lists for user in listed]
         return _with(merged, self.paths.users.split("."), users) if lists else merged

@@ -1,8 +1,8 @@
 """Find the messages of conversations that branch in whose place others are shown."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
@@ -12,12 +12,10 @@ from eden_memory.directory.branches import (
     TreeFields,
     TreeMessage,
     replaced,
-    shown_elements,
     tree_of,
 )
-from eden_memory.directory.listed_messages import BETWEEN, OWN_IDS
+from eden_memory.directory.listed_messages import BETWEEN, OWN_IDS, other_branches
 from eden_memory.mongo.document_fields import (
-    Unusable,
     cut_in_query,
     getter,
     is_json,
@@ -27,7 +25,6 @@ from eden_memory.mongo.document_fields import (
 )
 from eden_memory.mongo.ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import found_documents, readable
-from eden_memory.schemas.ids import NoId
 from eden_memory.settings import MessagesSettings
 
 Row = Mapping[str, Any]
@@ -116,27 +113,3 @@ class ConversationTrees:
         for session, names in readable("message", rows, read):
             found[session] = found.get(session, frozenset()) | names
         return found
-
-
-def other_branches(listed: Any) -> set[str]:
-    """Return the names of the elements of a list that are on other branches than the shown one."""
-    elements = cast("list[Any]", listed) if isinstance(listed, list) else []
-    documents: list[Row] = [element for element in elements if isinstance(element, Mapping)]
-    shown = shown_elements(documents)
-    return _names(documents) - _names(shown) if len(shown) < len(documents) else set()
-
-
-def _names(elements: Collection[Row]) -> set[str]:
-    return set(filter(None, map(_own_name, elements)))
-
-
-def _own_name(element: Row) -> str | None:
-    """Return the name that an element has by its own id, as :class:`MessageList` gives it."""
-    for field in OWN_IDS:
-        value = element.get(field)
-        try:
-            if value not in (None, ""):
-                return encode_id(value)
-        except (NoId, Unusable):
-            continue
-    return None

@@ -351,10 +351,12 @@ def sampled(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def _odd_elements(documents: Iterable[Mapping[str, Any]], messages: MessagesSettings) -> int:
     """Count the elements of lists of messages that are no documents."""
-    listing, found = None if messages.list is None else MessageList(messages), 0
-    for document in documents if listing is not None else ():
+    if messages.list is None:
+        return 0
+    listing, found = MessageList(messages), 0
+    for document in documents:
         with suppress(Unusable):
-            found += listing.left_out(dict(document)) if listing is not None else 0
+            found += listing.left_out(dict(document))
     return found
 
 

@@ -41,7 +41,6 @@ from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
 from eden_memory.windows.trigger_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
 
 Stating = FactsExtracted | FactsProposed
-Commanding = FactCommanded | MemoryCommanded
 REASON = "forgotten"
 ENDED: dict[str, type[Event]] = {of.NAME: of for of in (FactsProposed, FactCommanded, MemoryCommanded)}
 """Events that a tombstone ends when nothing is left of them."""

@@ -333,6 +333,12 @@ class BlobView(View):
     command: CommandView | None = None
     """The command that led to this version; None where a consolidation did."""
 
+    @property
+    def versions(self) -> tuple[BlobVersionView, ...]:
+        """This version and the earlier ones, newest first."""
+        newest = BlobVersionView(self.version, self.content, self.consolidated_at, self.pins, self.command)
+        return (newest, *self.earlier)
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange(View):

@@ -15,6 +15,7 @@ different questions. A newer fact overtakes an older one if the question is far 
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,10 +79,8 @@ def _of_query(lists: QueryLists, text_weight: float, unrelated: float, hubs: flo
         _similarities(lists, facts),
         {entry.fact.fact_id: entry.score for entry in lists.textual or ()},
     )
-    said, weight = (
-        _of_best(words),
-        1.0 if lists.semantic is None else 0.0 if lists.textual is None else text_weight,
-    )
+    said = _of_best(words)
+    weight = 1.0 if lists.semantic is None else 0.0 if lists.textual is None else text_weight
 
     def fused(similarities: Mapping[str, float]) -> dict[str, float]:
         meaning = _between(similarities, unrelated)
@@ -159,8 +158,7 @@ def _without_hubs(
     rows = np.frombuffer(b"".join(facts[name].vector or b"" for name in having), "<f4").reshape(
         len(having), -1
     )
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    unit = _unit(rows)
     alike = unit @ unit.T
     np.fill_diagonal(alike, -np.inf)
     most = min(HUB_NEAREST, len(having) - 1)
@@ -218,9 +216,14 @@ def cosines(found: Sequence[Scored]) -> NDArray[np.float64]:
     for number, scored in enumerate(found):
         if scored.fact.vector is not None and len(scored.fact.vector) == size:
             rows[number] = np.frombuffer(scored.fact.vector, "<f4")
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    unit = _unit(rows)
     return np.clip(unit @ unit.T, 0, 1)
+
+
+def _unit(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of length 1; of zeros, zeros."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
 
 
 ALIKE = 0.3

@@ -21,9 +21,9 @@ from eden_memory.directory.listed_messages import (
     ListState,
     MessageList,
     document_of,
+    other_branches,
 )
 from eden_memory.directory.listed_store import ListStore, StoredList
-from eden_memory.directory.tree_store import other_branches
 from eden_memory.errors import describe
 from eden_memory.metrics import TAILER_LEFT_OUT
 from eden_memory.mongo.changes import (

@@ -172,8 +172,7 @@ def _changed(blob: BlobView | None, asked: int | None) -> ChangedVersion | None:
     """Return the words that a version changed (None: the newest); None where there is no blob."""
     if blob is None:
         return None
-    newest = BlobVersionView(blob.version, blob.content, blob.consolidated_at, command=blob.command)
-    versions = [newest, *blob.earlier]
+    versions = blob.versions
     place = next((at for at, of in enumerate(versions) if of.version == (asked or blob.version)), None)
     if place is None:
         raise NotFound("this version of the blob is not kept", "The last 20 are.")

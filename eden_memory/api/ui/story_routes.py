@@ -20,7 +20,7 @@ from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import NotFound
 from eden_memory.memory.browsing_store import Filters
 from eden_memory.memory.growth_store import GrowthCounts
-from eden_memory.memory.memory_views import BlobVersionView, BlobView, FactHistory, ReflectionView
+from eden_memory.memory.memory_views import BlobView, FactHistory, ReflectionView
 from eden_memory.observability.lineage_store import SourceWindow
 from eden_memory.observability.why_store import CLOSED_BECAUSE, MessageFate, explained_message
 from eden_memory.operations.parameters import IdText
@@ -63,9 +63,7 @@ def changes_of(
         for reflection in reflections
     ]
     if blob is not None:
-        newest = BlobVersionView(blob.version, blob.content, blob.consolidated_at)
-        versions = [newest, *blob.earlier]
-        for version, before in zip(versions, [*blob.earlier, None], strict=True):
+        for version, before in zip(blob.versions, [*blob.earlier, None], strict=True):
             text = before.content if before else None
             found.append(
                 Change(version.consolidated_at, "summed up", version.content, "scope", version.version, text)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.directory.branches import TreeMessage, replaced, shown_elements
-from eden_memory.directory.tree_store import other_branches
+from eden_memory.directory.listed_messages import other_branches
 
 ROOT = "00000000"
 
