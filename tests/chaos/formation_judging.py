@@ -71,9 +71,9 @@ def _memory(
     chat: Chat, of: Of, rows: Mapping[str, Sequence[Any]], answers: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
     facts = verdict.markers(rows["facts"], chat.messages.values(), chat.poisoned)
-    gone, windows = _gone(chat), _windows_of(of)
+    less, windows = _gone(chat) | _formed_again(of), _windows_of(of)
     left = {f"s.{one}" for one in chat.left}
-    reduced = {key for key, (session, ids) in windows.items() if session in left or gone & set(ids)}
+    reduced = {key for key, (session, ids) in windows.items() if session in left or less & set(ids)}
     said = verdict.reflections(
         of["memory.reflections"], of["memory.extractions"], answers, reduced, _failing(chat, of)
     )
@@ -95,6 +95,13 @@ def _windows_of(of: Of) -> dict[str, tuple[str, list[str]]]:
         key: (one["session_id"], [message["message_id"] for message in one["messages"]])
         for key, one in events.items()
     }
+
+
+def _formed_again(of: Of) -> set[str]:
+    """Messages whose edit took back what had been formed from them."""
+    events = (orjson.loads(one.value or b"") for one in verdict.with_value(of["memory.formations"]))
+    again = (one for one in events if stages_verdict.forms_again(one))
+    return {message["message_id"] for one in again for message in one["messages"]}
 
 
 def _failing(chat: Chat, of: Of) -> set[str]:

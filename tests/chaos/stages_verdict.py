@@ -182,11 +182,17 @@ def _stored_anew(ones: Sequence[Mapping[str, Any]]) -> list[float]:
     return [one["at"] for one in ones if one["what"] == "stored" and one.get("new")]
 
 
+def forms_again(window: Mapping[str, Any]) -> bool:
+    """Tell whether a window holds a message that had formed before its text was edited."""
+    return window.get("closed_because") == "edited"
+
+
 def windows(
     formations: Iterable[Arrived], stored: Mapping[str, Sequence[str]], living: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
     """formation-trigger: each living message in exactly one window, in order and whole.
 
+    A message that was edited after it formed has one more window for each time that its text was still for a minute.
     `living`: message → the sessions that it has been in.
     """
     found: dict[str, list[str]] = {"lost": [], "doubled": [], "reordered": [], "wrong": []}
@@ -197,7 +203,8 @@ def windows(
         ids = [message["message_id"] for message in window["messages"]]
         seqs[window["session_id"]].append(window["seq"])
         for message in ids:
-            seen[message].append(one.key)
+            if message not in seen or not forms_again(window):
+                seen[message].append(one.key)
             if message in living and window["session_id"] not in living[message]:
                 found["wrong"].append(f"{message} is in a window of {window['session_id']}")
         if list(stored.get(one.key, ())) != ids:

@@ -24,9 +24,9 @@ def kept(version: int, numbers: list[int], texts: list[str]) -> Arrived:
     return Arrived("kept", 0, version, f"q@{version:06}", value, {"ce_type": "eden.Kept.v1"}, 0.0)
 
 
-def formed(seq: int, ids: list[str], session: str = "s.c") -> Arrived:
+def formed(seq: int, ids: list[str], session: str = "s.c", because: str = "size") -> Arrived:
     refs = [{"message_id": one, "version": "0"} for one in ids]
-    value = orjson.dumps({"session_id": session, "seq": seq, "messages": refs})
+    value = orjson.dumps({"session_id": session, "seq": seq, "messages": refs, "closed_because": because})
     return Arrived("formations", 0, seq, f"{session}/{seq}", value, {}, 0.0)
 
 
@@ -135,3 +135,10 @@ def test_what_the_chat_puts_in_has_an_id_of_its_own() -> None:
     assert chat.moves > 5
     assert chat.transactions > 5
     assert len(ids) == len(set(ids))
+
+
+def test_an_edited_message_has_a_second_window_of_its_own() -> None:
+    living, stored = {"s.a": {"s.c"}}, {"s.c/1": ["s.a"], "s.c/2": ["s.a"]}
+    again = [formed(1, ["s.a"]), formed(2, ["s.a"], because="edited")]
+    assert not any(verdict.windows(again, stored, living).values())
+    assert len(verdict.windows([again[0], formed(2, ["s.a"])], stored, living)["doubled"]) == 1
