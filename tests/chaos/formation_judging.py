@@ -88,19 +88,22 @@ def _memory(
     }
 
 
+def _formations(of: Of) -> dict[str, Mapping[str, Any]]:
+    """Formation → its window, as it was published."""
+    return {one.key: orjson.loads(one.value or b"") for one in verdict.with_value(of["memory.formations"])}
+
+
 def _windows_of(of: Of) -> dict[str, tuple[str, list[str]]]:
     """Formation → session, messages."""
-    events = {one.key: orjson.loads(one.value or b"") for one in verdict.with_value(of["memory.formations"])}
     return {
         key: (one["session_id"], [message["message_id"] for message in one["messages"]])
-        for key, one in events.items()
+        for key, one in _formations(of).items()
     }
 
 
 def _formed_again(of: Of) -> set[str]:
     """Messages whose edit took back what had been formed from them."""
-    events = (orjson.loads(one.value or b"") for one in verdict.with_value(of["memory.formations"]))
-    again = (one for one in events if stages_verdict.forms_again(one))
+    again = (one for one in _formations(of).values() if stages_verdict.forms_again(one))
     return {message["message_id"] for one in again for message in one["messages"]}
 
 

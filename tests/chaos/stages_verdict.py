@@ -184,7 +184,7 @@ def _stored_anew(ones: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def forms_again(window: Mapping[str, Any]) -> bool:
     """Tell whether a window holds a message that had formed before its text was edited."""
-    return window.get("closed_because") == "edited"
+    return window["closed_because"] == "edited"
 
 
 def windows(

@@ -24,7 +24,7 @@ def kept(version: int, numbers: list[int], texts: list[str]) -> Arrived:
     return Arrived("kept", 0, version, f"q@{version:06}", value, {"ce_type": "eden.Kept.v1"}, 0.0)
 
 
-def formed(seq: int, ids: list[str], session: str = "s.c", because: str = "size") -> Arrived:
+def formed(seq: int, ids: list[str], session: str = "s.c", because: str = "messages") -> Arrived:
     refs = [{"message_id": one, "version": "0"} for one in ids]
     value = orjson.dumps({"session_id": session, "seq": seq, "messages": refs, "closed_because": because})
     return Arrived("formations", 0, seq, f"{session}/{seq}", value, {}, 0.0)
